@@ -371,14 +371,14 @@ bool LinkRunner::break_connection() {
   std::shared_ptr<Connection> broken;
   {
     MutexLock lock(mutex_);
-    if (connection_ == nullptr) return false;
+    broken = connection_;
+    if (broken == nullptr) return false;
     const auto wire =
         std::find_if(wires_.begin(), wires_.end(),
-                     [&up = connection_](const auto& each) { return each->connection == up; });
+                     [&](const std::shared_ptr<Wire>& each) { return each->connection == broken; });
     if (wire == wires_.end()) return false;
     // What the transport says of it would be that it was closed from here.
     (*wire)->fault = absl::UnavailableError("the connection was broken by a test");
-    broken = connection_;
   }
   broken->close(absl::UnavailableError("the connection was broken by a test"));
   return true;
