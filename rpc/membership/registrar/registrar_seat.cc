@@ -39,7 +39,7 @@ class AddressSeat final : public RegistrarSeat {
     const auto search = std::make_shared<Search>(addresses_.size());
     for (const std::string& address : addresses_) {
       resolve_(address).on_done([search](const Future<std::vector<std::string>>& resolved) {
-        Found found;
+        Found all;
         {
           MutexLock lock(search->mutex);
           if (resolved.error() == nullptr) {
@@ -48,9 +48,9 @@ class AddressSeat final : public RegistrarSeat {
             }
           }
           if (--search->left > 0) return;
-          found = std::move(search->found);
+          all = std::move(search->found);
         }
-        search->done.set_value(std::move(found));
+        search->done.set_value(std::move(all));
       });
     }
     return search->done.future();

@@ -331,9 +331,12 @@ absl::StatusOr<SaidByRegistrar> decode_said(const std::string& bytes) {
   SaidByRegistrar said;
   said.registrar = {in->registrar()};
   if (in->registrar() == 0) check.wrong("registrar", 0);
-  if (in->lease_us() == 0 || in->lease_us() > registry_codec::kLongestLease)
+  // In nanoseconds a longer one is beyond its type.
+  if (in->lease_us() == 0 || in->lease_us() > registry_codec::kLongestLease) {
     check.wrong("lease", in->lease_us());
-  said.lease = std::chrono::microseconds(in->lease_us());
+  } else {
+    said.lease = std::chrono::microseconds(in->lease_us());
+  }
   said.answered = in->answered();
   for (const proto::RegistryAnswer& answer : in->answers()) {
     said.items.push_back({answer.token(), registry_codec::decode(answer, check)});
