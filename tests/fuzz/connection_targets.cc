@@ -60,7 +60,9 @@ std::vector<std::string> packets() {
 
 bool feed_packet(std::string_view bytes) {
   const Transport::Limits limits;
-  const absl::StatusOr<Packet> packet = decode_packet(buffer_of(bytes), limits);
+  // In slices, as it comes from a network.
+  const grpc::ByteBuffer message = buffer_of(bytes, 1 + bytes.size() % 97);
+  const absl::StatusOr<Packet> packet = decode_packet(message, limits);
   if (!packet.ok()) return false;
   for (const PacketFrame& frame : packet->frames) {
     expect(frame.size_bytes() <= limits.max_frame_bytes, "a frame beyond the limit");
