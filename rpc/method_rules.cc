@@ -8,14 +8,12 @@
 #include "sinew/rpc/base/worker_name.h"
 
 namespace sinew {
-namespace {
-
-constexpr std::size_t kMaxPatternBytes = 512;
+namespace internal {
 
 // Not fnmatch(): that depends on the locale, and ends at a zero byte, which a certificate may hold.
 // Only the last star that was met needs to be tried again, so this takes at most the product of
 // both lengths.
-bool matches(std::string_view pattern, std::string_view text) {
+bool matches_pattern(std::string_view pattern, std::string_view text) {
   std::size_t p = 0;
   std::size_t t = 0;
   std::size_t star = std::string_view::npos;
@@ -37,9 +35,17 @@ bool matches(std::string_view pattern, std::string_view text) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
+}  // namespace internal
+
+namespace {
+
+using internal::matches_pattern;
+
+constexpr std::size_t kMaxPatternBytes = 512;
+
 bool matches_any(const std::vector<std::string>& patterns, std::string_view text) {
   return std::any_of(patterns.begin(), patterns.end(),
-                     [text](const std::string& pattern) { return matches(pattern, text); });
+                     [text](const std::string& pattern) { return matches_pattern(pattern, text); });
 }
 
 void check_pattern(std::string_view pattern) {

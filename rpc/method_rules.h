@@ -86,4 +86,10 @@ template <class... Patterns>
   return MethodRules().allow_identity(patterns...);
 }
 
+namespace internal {
+
+/// Whether the text is one that the pattern stands for; see MethodRules.
+bool matches_pattern(std::string_view pattern, std::string_view text);
+
+}  // namespace internal
 }  // namespace sinew

@@ -2,17 +2,32 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew {
 
+namespace {
+
+// What workers say to run the job itself nobody restricts.
+bool is_of_a_layer(std::string_view method) {
+  const auto begins_with = [method](std::string_view text) {
+    return method.substr(0, text.size()) == text;
+  };
+  return begins_with("sinew.") && !begins_with("sinew.worker.") && !begins_with("sinew.link.");
+}
+
+}  // namespace
+
 struct MethodTable::Impl {
   absl::flat_hash_map<std::string, Entry> entries;
+  std::vector<std::pair<std::string, MethodRules>> restrictions;
 };
 
 MethodTable::MethodTable() : impl_(std::make_unique<Impl>()) {}
@@ -49,6 +64,44 @@ void MethodTable::add_entry(Entry entry) {
                                    "it, and how much: say them once",
                                    entry.name));
   }
+}
+
+MethodTable& MethodTable::restrict(std::string_view pattern, const MethodRules& rules) {
+  if (pattern.substr(0, 6) != "sinew.") {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("restrict(\"%s\"): methods of Sinew's layers begin with "
+                                   "\"sinew.\"; rules of your own are given to add() and serve()",
+                                   internal::printable(pattern, 128)));
+  }
+  if (rules.has_limits()) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("restrict(\"%s\"): methods of Sinew's layers have no limits",
+                                   internal::printable(pattern, 128)));
+  }
+  impl_->restrictions.emplace_back(pattern, rules);
+  return *this;
+}
+
+const MethodRules* MethodTable::restriction(std::string_view method) const {
+  for (const auto& [pattern, rules] : impl_->restrictions) {
+    if (is_of_a_layer(method) && internal::matches_pattern(pattern, method)) return &rules;
+  }
+  return nullptr;
+}
+
+absl::Status MethodTable::check_restrictions(const std::vector<std::string>& methods) const {
+  for (const auto& [pattern, rules] : impl_->restrictions) {
+    const bool matches_one = std::any_of(
+        methods.begin(), methods.end(), [pattern = std::string_view(pattern)](const auto& method) {
+          return is_of_a_layer(method) && internal::matches_pattern(pattern, method);
+        });
+    if (matches_one) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "MethodTable::restrict(\"%s\") matches no method of the layers that this program includes: "
+        "%s",
+        internal::printable(pattern, 128), absl::StrJoin(methods, ", ")));
+  }
+  return absl::OkStatus();
 }
 
 const MethodTable::Entry* MethodTable::find(std::string_view name) const {

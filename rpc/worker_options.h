@@ -51,6 +51,11 @@ struct WorkerOptions {
   std::optional<FoundJob> found_job;
   /// Workers of different jobs refuse each other.
   std::string job = "default";
+  /// A secret of the job: whoever does not know it cannot join, call, or ask about methods, and
+  /// workers do not talk to it. 16 to 1024 visible ASCII characters. Empty: that of the environment
+  /// (SINEW_JOB_TOKEN, or SINEW_JOB_TOKEN_FILE with a path; sinew-run and spawn set it), or none.
+  /// See docs/deploy.md.
+  std::string job_token;
   /// Time for all workers to meet.
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(60);
 
@@ -62,6 +67,10 @@ struct WorkerOptions {
   std::string advertise_address;
   /// Insecure credentials work on loopback only.
   Credentials credentials = Credentials::insecure();
+  /// Whatever would send in the clear refuses to start: this worker without TLS, UCX, NCCL, process
+  /// groups over it, etcd without TLS. SINEW_ENCRYPTED_ONLY=1 in the environment sets it for all
+  /// workers and groups of a process. Memory that processes of one host share stays as it is.
+  bool encrypted_only = false;
   /// Workers of one host and user talk through Unix sockets and copy large tensors from each
   /// other's memory. False: everything goes by TCP.
   bool same_host = true;

@@ -9,6 +9,7 @@
 #include "sinew/groups/internal/groups_manager.h"
 #include "sinew/groups/internal/store_timeout.h"
 #include "sinew/groups/internal/tcp_store.h"
+#include "sinew/rpc/base/environment.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/loopback.h"
 #include "sinew/rpc/calls/running_workers.h"
@@ -61,6 +62,16 @@ void check_reach(const GroupOptions& options, const std::string& host, const cha
                    ", and ", why, ". Set GroupOptions::in_the_clear if that network is trusted"));
 }
 
+/// No backend encrypts.
+void check_encryption(const GroupOptions& options, bool encrypted_only) {
+  if (!encrypted_only) return;
+  refuse(ErrorCode::kPermissionDenied,
+         absl::StrFormat("the group '%s' would send tensors in the clear, and nothing may be sent "
+                         "so (WorkerOptions::encrypted_only or SINEW_ENCRYPTED_ONLY): process "
+                         "groups do not encrypt",
+                         options.name));
+}
+
 Meeting over_worker(const GroupOptions& options, const Worker& worker) {
   Meeting meeting;
   meeting.store = Store::over(worker);
@@ -94,6 +105,7 @@ Meeting over_worker(const GroupOptions& options, const Worker& worker) {
   check_place(options, meeting.rank, meeting.size);
   meeting.listen_host =
       options.bind_address.empty() ? host_towards(to_first) : options.bind_address;
+  check_encryption(options, services->options().encrypted_only);
   const Credentials& credentials = services->options().credentials;
   if (credentials.uses_tls() && !options.in_the_clear) {
     refuse(ErrorCode::kPermissionDenied,
@@ -192,6 +204,9 @@ Meeting at_file(const GroupOptions& options, const Rendezvous& place) {
 }  // namespace
 
 Meeting find_meeting(const GroupOptions& options, Clock::TimePoint deadline) {
+  const absl::StatusOr<bool> encrypted_only = encrypted_only_of(process_environment());
+  if (!encrypted_only.ok()) throw_error(encrypted_only.status());
+  check_encryption(options, *encrypted_only);
   if (options.worker) return over_worker(options, *options.worker);
   if (options.store) return at_store(options);
   const Rendezvous place = parse(options);

@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/environment.h"
+#include "sinew/rpc/base/job_token.h"
 
 namespace sinew::internal {
 namespace {
@@ -65,6 +67,11 @@ Variables place_variables(const JobPlace& place, std::size_t local_rank) {
   // Each of several would start a thread for each core.
   if (place.local_processes() > 1 && std::getenv(kThreads) == nullptr) variables[kThreads] = "1";
   return variables;
+}
+
+std::string own_job_token(int nodes, int master_port) {
+  const bool is_alone = nodes == 1 && master_port == 0;
+  return is_alone && !says_job_token(process_environment()) ? draw_job_token() : "";
 }
 
 std::vector<std::string> environment_with(const Variables& changes,

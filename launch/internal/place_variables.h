@@ -36,6 +36,10 @@ using Variables = std::map<std::string, std::string>;
 /// And as torchrun does, OMP_NUM_THREADS=1 for one of several, unless this process has it set.
 Variables place_variables(const JobPlace& place, std::size_t local_rank);
 
+/// The token of a job that is this process's alone, for kJobToken; empty where others may come to
+/// the same place, or where this process was given one: whoever starts all of them gives it.
+std::string own_job_token(int nodes, int master_port);
+
 /// Those of them that differ between processes of a node that have the same role.
 inline constexpr const char* kOwnVariables[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
 

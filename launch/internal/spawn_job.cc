@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "sinew/launch/spawn_error.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/job_token.h"
 
 namespace sinew::internal {
 namespace {
@@ -45,6 +46,7 @@ SpawnJob::SpawnJob(std::size_t processes, const SpawnOptions& options, FileDescr
       owner_(::getpid()),
       exceptions_before_(std::uncaught_exceptions()),
       nothing_(open_nothing()),
+      job_token_(own_job_token(options.nodes, options.master_port)),
       reports_(processes),
       supervisor_(
           [&] {
@@ -153,6 +155,7 @@ SpawnTicket SpawnJob::ticket() const {
 }
 
 ChildCommand SpawnJob::command(const SpawnTicket& ticket, Variables variables) const {
+  if (!job_token_.empty()) variables[kJobToken] = job_token_;
   for (const auto& [name, value] : options_.environment) variables[name] = value;
   variables[SpawnTicket::kVariable] = ticket.text();
   ChildCommand result;

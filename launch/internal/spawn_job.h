@@ -64,6 +64,8 @@ class SpawnJob {
   JobPlace place_;
   std::optional<PortReservation> port_;
   const FileDescriptor nothing_;
+  /// Empty: this process has one, which they inherit.
+  const std::string job_token_;
   sigset_t blocked_signals_;
 
   // For thread_ alone.

@@ -9,6 +9,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/synchronization/notification.h"
+#include "sinew/rpc/base/environment.h"
+#include "sinew/rpc/base/job_token.h"
 #include "sinew/rpc/base/stop_signal.h"
 #include "sinew/rpc/membership/registrar/registrar_process.h"
 #include "sinew/rpc/transport/grpc/grpc_transport.h"
@@ -60,6 +62,21 @@ sinew::Credentials credentials_of(const Flags& flags) {
 }
 
 int run(Flags flags) {
+  absl::StatusOr<std::string> token = sinew::internal::read_job_token(sinew::process_environment());
+  if (!token.ok()) {
+    std::cerr << "sinew-registrar: " << token.status().message() << "\n";
+    return 2;
+  }
+  flags.registrar.token = *std::move(token);
+  const absl::StatusOr<bool> encrypted_only =
+      sinew::encrypted_only_of(sinew::process_environment());
+  if (!encrypted_only.ok() || (*encrypted_only && flags.tls.ca.empty())) {
+    std::cerr << "sinew-registrar: "
+              << (encrypted_only.ok() ? "SINEW_ENCRYPTED_ONLY is 1: give --ca, --cert and --key"
+                                      : encrypted_only.status().message())
+              << "\n";
+    return 2;
+  }
   // From before anybody is told that it runs: who starts it may end it at once.
   absl::Notification is_over;
   const sinew::StopSignal signal([&] { is_over.Notify(); });

@@ -18,6 +18,7 @@
 #include "sinew/launch/run/end_table.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/internal/named_line.h"
+#include "sinew/rpc/base/job_token.h"
 
 namespace sinew::internal {
 namespace {
@@ -81,6 +82,7 @@ Launcher::Launcher(RunOptions options)
       signals_before_(block_signals()),
       signals_(signal_descriptor()),
       nothing_(open_nothing()),
+      job_token_(own_job_token(options_.nodes, options_.master_port)),
       guarded_(place_.local_processes(), -1),
       supervisor_(job(), relay_) {
   supervisor_.watch(signals_.number(), [this] { on_signal(); });
@@ -137,6 +139,7 @@ JobProcess::Start Launcher::start(std::size_t process, int attempt) {
   variables["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(attempt);
   variables["TORCHELASTIC_MAX_RESTARTS"] = absl::StrCat(options_.max_restarts);
   variables["TORCHELASTIC_RUN_ID"] = options_.run_id;
+  if (!job_token_.empty()) variables[kJobToken] = job_token_;
 
   ChildCommand command;
   command.program = role->command.front();

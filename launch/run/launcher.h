@@ -49,6 +49,8 @@ class Launcher {
   sigset_t signals_before_;
   FileDescriptor signals_;
   FileDescriptor nothing_;
+  // Empty: none is drawn.
+  const std::string job_token_;
   OrphanGuard guard_;
   OutputRelay relay_;
   std::optional<PortReservation> port_;

@@ -2,6 +2,9 @@
 
 #include <cstdlib>
 
+#include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/error.h"
+
 namespace sinew {
 
 EnvironmentReader process_environment() {
@@ -10,6 +13,14 @@ EnvironmentReader process_environment() {
     if (value == nullptr) return std::nullopt;
     return std::string(value);
   };
+}
+
+absl::StatusOr<bool> encrypted_only_of(const EnvironmentReader& environment) {
+  const std::string said = environment("SINEW_ENCRYPTED_ONLY").value_or("");
+  if (said == "1") return true;
+  if (said.empty() || said == "0") return false;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "SINEW_ENCRYPTED_ONLY is '", internal::printable(said, 64), "': 1, 0 or nothing is meant"));
 }
 
 }  // namespace sinew

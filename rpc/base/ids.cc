@@ -10,12 +10,6 @@ std::uint64_t random_secret() {
   return (static_cast<std::uint64_t>(device()) << 32) | device();
 }
 
-Incarnation random_incarnation() {
-  Incarnation incarnation;
-  while (incarnation.value == 0) incarnation.value = random_secret();
-  return incarnation;
-}
-
 std::ostream& operator<<(std::ostream& out, const WorkerInfo& worker) {
   return out << "WorkerInfo(name=" << worker.name << ", rank=" << worker.rank << ")";
 }

@@ -25,9 +25,6 @@ struct Incarnation {
   }
 };
 
-/// Draws an incarnation from the operating system's random source. Thread-safe.
-Incarnation random_incarnation();
-
 /// 64 bits from the operating system's random source, for ids that must not be guessable.
 /// Thread-safe.
 std::uint64_t random_secret();

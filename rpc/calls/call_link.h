@@ -204,6 +204,7 @@ class CallLink final : public LinkUser,
   void serve_held_control_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void serve_control(ArrivedControl control);
   void serve_control_here(ArrivedControl control);
+  absl::Status check_control_caller(const std::string& method) const;
   void serve_control_call(ArrivedControl control);
   void refuse(std::uint64_t call_id, Lane lane, const absl::Status& status, Execution execution,
               Credit credit = Credit());

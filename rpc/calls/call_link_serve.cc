@@ -442,6 +442,12 @@ void CallLink::serve_control_here(ArrivedControl control) {
   if (extension != nullptr) extension->on_note(peer(), std::move(*note.mutable_body()));
 }
 
+absl::Status CallLink::check_control_caller(const std::string& method) const {
+  const MethodRules* const rules = services_.options().methods.restriction(method);
+  if (rules == nullptr || rules->allows_everyone()) return absl::OkStatus();
+  return services_.server().check_caller(*rules, method, peer().name, remote());
+}
+
 void CallLink::serve_control_call(ArrivedControl control) {
   const proto::Call& call = control.envelope->call();
   const std::uint64_t id = call.id();
@@ -450,6 +456,8 @@ void CallLink::serve_control_call(ArrivedControl control) {
   if (handler == nullptr) {
     answer = make_failed_future<std::string>(make_error(absl::UnimplementedError(
         absl::StrFormat("no control method '%s'", printable(call.method(), 128)))));
+  } else if (const absl::Status allowed = check_control_caller(call.method()); !allowed.ok()) {
+    answer = make_failed_future<std::string>(make_error(allowed));
   } else if (call.arguments_size() != 1) {
     answer = make_failed_future<std::string>(
         make_error(absl::InvalidArgumentError("a control call has one argument")));

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/nearest_text.h"
@@ -59,8 +60,7 @@ void serve_fetch_value(const std::shared_ptr<Invocation>& call) {
 CallServer::CallServer(WorkerServices& services, WrapReplySink wrap_sink)
     : services_(services),
       wrap_sink_(std::move(wrap_sink)),
-      fetch_{kFetchMethod, "", &serve_fetch_value},
-      list_{kListMethodsMethod, "()->map<text,text>", &serve_list} {
+      refusals_([&services](const std::string& text) { services.log(text); }) {
   const MethodTable& methods = services_.options().methods;
   for (const std::string& name : methods.names()) {
     const MethodTable::Entry& method = *methods.find(name);
@@ -73,8 +73,6 @@ CallServer::CallServer(WorkerServices& services, WrapReplySink wrap_sink)
 CallServer::~CallServer() = default;
 
 const MethodTable::Entry* CallServer::find_method(std::string_view name) const {
-  if (name == kFetchMethod) return &fetch_;
-  if (name == kListMethodsMethod) return &list_;
   const auto found = layer_methods_.find(absl::string_view(name.data(), name.size()));
   if (found != layer_methods_.end()) return &found->second;
   return services_.options().methods.find(name);
@@ -146,12 +144,22 @@ void CallServer::post(std::vector<std::shared_ptr<Invocation>> calls) {
   if (!tasks.empty()) services_.executor()->post_all(std::move(tasks));
 }
 
-void CallServer::open() {
+absl::Status CallServer::open(std::vector<std::string> names) {
+  const MethodTable& methods = services_.options().methods;
+  const auto add = [&](MethodTable::Entry entry) {
+    const MethodRules* const rules = methods.restriction(entry.name);
+    if (rules != nullptr) entry.rules = *rules;
+    names.emplace_back(entry.name);
+    layer_methods_[names.back()] = std::move(entry);
+  };
+  add({kFetchMethod, "", &serve_fetch_value});
+  add({kListMethodsMethod, "()->map<text,text>", &serve_list});
   for (const auto& extension : services_.extensions()) {
     for (const Extension::Method& method : extension->methods()) {
-      layer_methods_[std::string(method.name)] = {method.name, "", method.serve};
+      add({method.name, "", method.serve});
     }
   }
+  if (absl::Status fit = methods.check_restrictions(names); !fit.ok()) return fit;
   std::vector<std::shared_ptr<Invocation>> held;
   {
     MutexLock lock(mutex_);
@@ -159,6 +167,34 @@ void CallServer::open() {
     held.swap(held_);
   }
   post(std::move(held));
+  return absl::OkStatus();
+}
+
+// ---- Who may call.
+
+// With one-way TLS it would depend on which end has opened the connection.
+std::vector<std::string> CallServer::identities_of(AuthenticatedPeer remote) const {
+  const Credentials& credentials = services_.options().credentials;
+  if (credentials.uses_tls() && !credentials.proves_callers()) return {};
+  return remote.authenticated ? std::move(remote.names) : std::vector<std::string>();
+}
+
+// The text tells neither the patterns nor anything that the caller does not know.
+absl::Status CallServer::check_caller(const MethodRules& rules, std::string_view method,
+                                      const std::string& caller, const AuthenticatedPeer& remote) {
+  const std::vector<std::string> proved = identities_of(remote);
+  if (rules.allows(caller, proved)) return absl::OkStatus();
+  refused_.not_allowed.fetch_add(1, std::memory_order_relaxed);
+  const std::string certificate =
+      proved.empty() ? "without a certificate that proves a name"
+                     : absl::StrFormat("with a certificate for %s",
+                                       printable(absl::StrJoin(proved, ", "), 512));
+  const std::string who = caller.empty() ? absl::StrCat("a client ", certificate)
+                                         : absl::StrFormat("worker '%s', %s,", caller, certificate);
+  const std::string text = absl::StrFormat("%s may not call method '%s'", who, method);
+  refusals_.add(absl::StrCat(text, ": it came from ", remote.address));
+  return absl::PermissionDeniedError(absl::StrFormat(
+      "%s of worker '%s': no pattern of its rules covers the caller", text, services_.self().name));
 }
 
 // ---- Calls that wait for a thread.

@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rpc/base/rate_limited_log.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/call_context.h"
@@ -48,6 +49,13 @@ class CallServer final : public UnaryHandler {
   /// How much of a method that it serves is under way; null for one without limits.
   std::shared_ptr<MethodLoad> find_load(const MethodTable::Entry& method) const;
 
+  /// What a caller has proved of itself.
+  std::vector<std::string> identities_of(AuthenticatedPeer remote) const;
+  /// kPermissionDenied where the rules do not cover the caller, which is counted, and told in the
+  /// worker's log. `caller`: the worker's name; empty: a client.
+  absl::Status check_caller(const MethodRules& rules, std::string_view method,
+                            const std::string& caller, const AuthenticatedPeer& remote);
+
   /// A control method that tells nothing but by being answered.
   static constexpr std::string_view kHeardMethod = "sinew.worker.heard";
   /// The control methods that a worker may call before this one knows it as a member.
@@ -57,7 +65,9 @@ class CallServer final : public UnaryHandler {
   std::shared_ptr<ReplySink> sink_for(ArrivedCall& call, std::shared_ptr<ReplySink> sink);
 
   /// Until then calls are held back: the worker does not know its own job, nor its layers, yet.
-  void open();
+  /// `control_methods`: those of the layers. kInvalidArgument: see
+  /// MethodTable::check_restrictions().
+  absl::Status open(std::vector<std::string> control_methods);
   /// Starts calls on the executor, once the worker is open.
   void start(std::vector<std::shared_ptr<Invocation>> calls);
   /// No call is started any more.
@@ -107,8 +117,6 @@ class CallServer final : public UnaryHandler {
 
   WorkerServices& services_;
   const WrapReplySink wrap_sink_;
-  const MethodTable::Entry fetch_;
-  const MethodTable::Entry list_;
   // Constant once calls are served.
   absl::flat_hash_map<std::string, MethodTable::Entry> layer_methods_;
   // Constant after construction.
@@ -117,6 +125,7 @@ class CallServer final : public UnaryHandler {
   std::atomic<std::int64_t> calls_started_{0};
   Made made_;
   Refused refused_;
+  RateLimitedLog refusals_;
 
   mutable Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;

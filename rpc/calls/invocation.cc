@@ -79,12 +79,8 @@ std::vector<std::string> Invocation::chain() const {
   return chain;
 }
 
-// With one-way TLS it would depend on which end has opened the connection.
 std::vector<std::string> Invocation::identities() const {
-  const Credentials& credentials = services_.options().credentials;
-  if (credentials.uses_tls() && !credentials.proves_callers()) return {};
-  AuthenticatedPeer remote = sink_->remote();
-  return remote.authenticated ? std::move(remote.names) : std::vector<std::string>();
+  return services_.server().identities_of(sink_->remote());
 }
 
 // ---- From the first step to the method.
@@ -166,24 +162,13 @@ void Invocation::begin() {
   }
 }
 
-// The text tells neither the patterns nor anything that the caller does not know.
 void Invocation::check_allowed() const {
   const MethodRules& rules = request_->method->rules;
   if (rules.allows_everyone()) return;
-  const std::vector<std::string> proved = identities();
-  if (rules.allows(caller_.name, proved)) return;
-  services_.server().refused().not_allowed.fetch_add(1, std::memory_order_relaxed);
-  const std::string certificate =
-      proved.empty() ? "without a certificate that proves a name"
-                     : absl::StrFormat("with a certificate for %s",
-                                       printable(absl::StrJoin(proved, ", "), 512));
-  const std::string who = caller_.name.empty()
-                              ? absl::StrCat("a client ", certificate)
-                              : absl::StrFormat("worker '%s', %s,", caller_.name, certificate);
-  throw did_not_run(ErrorCode::kPermissionDenied,
-                    absl::StrFormat("%s may not call method '%s' of worker '%s': no pattern of its "
-                                    "rules covers the caller",
-                                    who, method(), services_.self().name));
+  const absl::Status allowed =
+      services_.server().check_caller(rules, method(), caller_.name, sink_->remote());
+  if (!allowed.ok())
+    throw did_not_run(ErrorCode::kPermissionDenied, std::string(allowed.message()));
 }
 
 void Invocation::take_share() {

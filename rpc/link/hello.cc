@@ -12,11 +12,31 @@
 namespace sinew::internal {
 namespace {
 
-std::string unproved_bytes(proto::Hello hello) {
-  hello.clear_proof();
-  // The same bytes at both ends: there are no maps and no unknown fields in a hello that is
-  // checked.
-  return hello.SerializeAsString();
+// The same bytes at both ends: there are no maps and no unknown fields in a hello that is checked.
+std::string signed_bytes(proto::Hello hello) {
+  hello.clear_signature();
+  return "sinew.proto.Hello" + hello.SerializeAsString();
+}
+
+std::string proof_of_token(proto::Hello hello, const std::string& token) {
+  hello.clear_signature();
+  hello.clear_token_proof();
+  return mac_of(token, hello.SerializeAsString());
+}
+
+Unwelcome check_token(const proto::Hello& hello, const SelfDescription& self) {
+  if (self.token.empty() && hello.token_proof().empty()) return {};
+  const std::string other = absl::StrFormat("what says to be worker '%s'", hello.worker().name());
+  const char* const remedy =
+      "give all processes of the job the same SINEW_JOB_TOKEN or SINEW_JOB_TOKEN_FILE";
+  if (self.token.empty()) {
+    return {Refusal::kNotAllowed,
+            absl::StrFormat("%s has a token of its job, and worker '%s' has none: %s", other,
+                            self.worker.name, remedy)};
+  }
+  if (are_equal_secrets(hello.token_proof(), proof_of_token(hello, self.token))) return {};
+  return {Refusal::kNotAllowed,
+          absl::StrFormat("%s does not know the token of this job: %s", other, remedy)};
 }
 
 // For people, and for whatever is no Sinew worker.
@@ -55,26 +75,29 @@ void write_self(const SelfDescription& self, proto::Hello& hello) {
   hello.set_method_digest(self.method_digest);
 }
 
-std::string seal_hello(proto::Hello hello, const LinkSecret& secret, Half half) {
-  if (half == Half::kTell) hello.set_secret(secret.own_half());
-  if (secret.is_shared()) hello.set_proof(secret.prove(unproved_bytes(hello)));
+std::string seal_hello(proto::Hello hello, const SelfDescription& self) {
+  hello.set_key(self.key->public_half());
+  if (!self.token.empty()) hello.set_token_proof(proof_of_token(hello, self.token));
+  hello.set_signature(self.key->sign(signed_bytes(hello)));
   return hello.SerializeAsString();
 }
 
-bool is_proved(const proto::Hello& hello, const LinkSecret& secret) {
-  return secret.check(unproved_bytes(hello), hello.proof());
+bool is_signed(const proto::Hello& hello) {
+  return is_signed_by({hello.worker().incarnation()}, hello.key(), signed_bytes(hello),
+                      hello.signature());
 }
 
 absl::Status refuse(const SelfDescription& self, Refusal refusal, const std::string& text,
-                    const LinkSecret* secret) {
+                    const proto::Hello& said) {
   proto::Hello hello;
   write_self(self, hello);
+  // Of no use to anybody else, nor later.
+  *hello.mutable_expected() = said.worker();
+  hello.set_attempt(said.attempt());
   hello.set_refusal(static_cast<proto::Refusal>(refusal));
   hello.set_refusal_text(printable(text, 512));
   absl::Status status(code_of(refusal), text);
-  status.SetPayload(kRefusalPayload,
-                    absl::Cord(secret == nullptr ? hello.SerializeAsString()
-                                                 : seal_hello(hello, *secret, Half::kKeep)));
+  status.SetPayload(kRefusalPayload, absl::Cord(seal_hello(hello, self)));
   return status;
 }
 
@@ -119,6 +142,13 @@ Unwelcome check_hello(const proto::Hello& hello, const SelfDescription& self,
   }
   if (hello.worker().incarnation() == 0) {
     return {Refusal::kNotAllowed, absl::StrFormat("worker '%s' sent no incarnation", name)};
+  }
+  if (!is_signed(hello)) {
+    return {Refusal::kNotAllowed,
+            absl::StrFormat("the worker '%s' that it says to be has not signed its hello", name)};
+  }
+  if (Unwelcome stranger = check_token(hello, self); stranger.refusal != Refusal::kNone) {
+    return stranger;
   }
   if (remote.authenticated &&
       std::find(remote.names.begin(), remote.names.end(), name) == remote.names.end()) {

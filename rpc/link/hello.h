@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -8,12 +9,12 @@
 #include "sinew/link.pb.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/link/link_messages.h"
-#include "sinew/rpc/link/link_secret.h"
+#include "sinew/rpc/link/worker_key.h"
 #include "sinew/rpc/transport/transport.h"
 
 namespace sinew::internal {
 
-inline constexpr std::uint32_t kProtocolVersion = 4;
+inline constexpr std::uint32_t kProtocolVersion = 5;
 
 /// What a worker says of itself in all of its hellos.
 struct SelfDescription {
@@ -21,27 +22,29 @@ struct SelfDescription {
   std::string job;
   std::string address;
   std::uint64_t method_digest = 0;
+  /// That of the worker's incarnation.
+  std::shared_ptr<const WorkerKey> key;
+  /// What whoever belongs to the job has been given; empty: nothing.
+  std::string token;
 };
 
 /// Writes the part of a hello that says who speaks.
 void write_self(const SelfDescription& self, proto::Hello& hello);
 
-/// The hello as bytes, with the sender's half of the secret if the other end may lack it, and with
-/// the proof once both halves are known.
-enum class Half { kTell, kKeep };
-std::string seal_hello(proto::Hello hello, const LinkSecret& secret, Half half);
-/// Whether whoever wrote the hello knew the secret.
-bool is_proved(const proto::Hello& hello, const LinkSecret& secret);
+/// The hello as bytes, proved and signed.
+std::string seal_hello(proto::Hello hello, const SelfDescription& self);
+/// Whether the worker that the hello names has signed it.
+bool is_signed(const proto::Hello& hello);
 
-/// A hello that refuses, as the status for the transport. `secret`, if it is shared, proves that it
-/// comes from the link's other end. The code is for people.
+/// A hello that refuses `said`, as the status for the transport. The code is for people.
 absl::Status refuse(const SelfDescription& self, Refusal refusal, const std::string& text,
-                    const LinkSecret* secret);
+                    const proto::Hello& said);
 /// What came with the status of a connection that went down; nothing if it was not refused so.
 absl::StatusOr<proto::Hello> read_refusal(const absl::Status& status);
 
-/// Parses a hello and checks what does not depend on the link: version, job, the name's form, and
-/// that the proof of identity, where there is one, covers the name. The error has a refusal.
+/// Parses a hello and checks what does not depend on the link: version, job, the name's form, that
+/// it is signed and knows the job's token, and that the certificate, where there is one, covers the
+/// name. The error has a refusal.
 struct Unwelcome {
   Refusal refusal = Refusal::kNone;
   std::string text;

@@ -33,7 +33,6 @@ LinkRunner::LinkRunner(LinkTable& table, WorkerInfo peer, std::string address)
       link_(link_options(table, peer_), now()),
       few_frames_(std::min(kFewFrames, table.options().limits.request_window_frames / 8)),
       few_bytes_(std::min(kFewBytes, table.options().limits.request_window_bytes / 8)),
-      secret_(table.self().worker.incarnation, peer_.incarnation),
       guest_room_(std::make_shared<Quota>(LinkTable::kMaxGuestBytes, LinkTable::kMaxGuestBytes)),
       reversal_(table.options().terms.lease) {}
 
@@ -522,11 +521,6 @@ void LinkRunner::set_address(const std::string& address) {
 std::string LinkRunner::address() const {
   MutexLock lock(mutex_);
   return address_;
-}
-
-LinkSecret LinkRunner::secret() const {
-  MutexLock lock(mutex_);
-  return secret_;
 }
 
 AuthenticatedPeer LinkRunner::remote() const {

@@ -25,7 +25,6 @@
 #include "sinew/rpc/link/connection_reversal.h"
 #include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/link/link.h"
-#include "sinew/rpc/link/link_secret.h"
 #include "sinew/rpc/link/process_watch.h"
 #include "sinew/rpc/transport/quota.h"
 #include "sinew/rpc/transport/transport.h"
@@ -157,8 +156,6 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   /// The peer's address, from the list of members or its hello.
   void set_address(const std::string& address);
   std::string address() const;
-  /// For whoever remembers a link that has ended.
-  LinkSecret secret() const;
   /// What the other end has proved of itself with the latest connection that came up; nothing
   /// before, and of a link to oneself.
   AuthenticatedPeer remote() const;
@@ -202,10 +199,9 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   void wire_down(const std::shared_ptr<Wire>& wire, const absl::Status& down_reason,
                  std::shared_ptr<const ProcessHold> process);
   absl::Status check_terms(const LinkHello& theirs) const;
-  absl::StatusOr<LinkHello> check_answer_locked(const Wire& wire, const proto::Hello& theirs)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::string hello_locked(const ConnectionName& connection, const WorkerInfo& expected)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool is_peer(const proto::Hello& hello) const;
+  absl::StatusOr<LinkHello> check_answer(const Wire& wire, const Connection& connection) const;
+  std::string hello_locked(const ConnectionName& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status check_limits_locked(const OutgoingFrame& frame) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status end_status_locked(Gone cause) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -247,9 +243,6 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   // What the lanes say of it, for whoever asks before each call that it serves. Written under the
   // lock.
   std::atomic<bool> replies_blocked_{false};
-  LinkSecret secret_ ABSL_GUARDED_BY(mutex_);
-  // The other end surely has our half.
-  bool half_is_known_ ABSL_GUARDED_BY(mutex_) = false;
   // All connections that have not gone down, most often one.
   std::vector<std::shared_ptr<Wire>> wires_ ABSL_GUARDED_BY(mutex_);
   // Whether the peer has been seen to be a member.

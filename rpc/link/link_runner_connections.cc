@@ -23,12 +23,12 @@ bool has_control(const std::vector<Inbound>& frames) {
 
 }  // namespace
 
-std::string LinkRunner::hello_locked(const ConnectionName& connection, const WorkerInfo& expected) {
+std::string LinkRunner::hello_locked(const ConnectionName& connection) {
   proto::Hello hello;
   write_self(table_.self(), hello);
-  if (expected.incarnation.value != 0) write_identity(expected, *hello.mutable_expected());
+  write_identity(peer_, *hello.mutable_expected());
   write_link_hello(link_.hello(connection), hello);
-  return seal_hello(std::move(hello), secret_, half_is_known_ ? Half::kKeep : Half::kTell);
+  return seal_hello(std::move(hello), table_.self());
 }
 
 // On the executor.
@@ -57,7 +57,7 @@ void LinkRunner::open(std::uint64_t attempt, Credit turn) {
     if (!link_.is_dialling(name)) return;
     wires_.push_back(wire);
     wire->turn = std::move(turn);
-    hello = hello_locked(name, peer_);
+    hello = hello_locked(name);
     address = wire->dialled = address_;
   }
   if (address.empty()) {
@@ -95,33 +95,24 @@ absl::StatusOr<Acceptor::Accepted> LinkRunner::offer(const proto::Hello& hello) 
   absl::StatusOr<LinkHello> theirs = read_link_hello(hello, peer_.incarnation);
   if (!theirs.ok()) return theirs.status();
   if (absl::Status fit = check_terms(*theirs); !fit.ok()) {
-    return refuse(table_.self(), Refusal::kNotAllowed, std::string(fit.message()), nullptr);
+    return refuse(table_.self(), Refusal::kNotAllowed, std::string(fit.message()), hello);
   }
   Acceptor::Accepted accepted;
   Outcome outcome;
   absl::Status refused;
   {
     MutexLock lock(mutex_);
-    const bool tells_half = !hello.secret().empty();
-    const bool proved = is_proved(hello, secret_);
-    half_is_known_ = half_is_known_ || proved;
-    if (tells_half ? !secret_.learn(hello.secret()) : !proved) {
-      // Somebody else made this link, or nobody did.
-      return refuse(table_.self(), secret_.is_shared() ? Refusal::kNotAllowed : Refusal::kLostHere,
-                    absl::StrFormat("worker '%s' is not who made this link", peer_.name), nullptr);
-    }
     const Refusal refusal = link_.on_offer(*theirs, now(), outcome.outputs);
     if (refusal == Refusal::kNone) {
       if (address_.empty()) address_ = hello.address();
       auto wire = std::make_shared<Wire>(shared_from_this(), theirs->connection, *theirs);
       wires_.push_back(wire);
       accepted.handler = wire;
-      accepted.hello = hello_locked(theirs->connection, WorkerInfo());
+      accepted.hello = hello_locked(theirs->connection);
     } else {
-      refused =
-          refuse(table_.self(), refusal,
-                 absl::StrFormat("worker '%s': %s", table_.self().worker.name, text_of(refusal)),
-                 &secret_);
+      refused = refuse(
+          table_.self(), refusal,
+          absl::StrFormat("worker '%s': %s", table_.self().worker.name, text_of(refusal)), hello);
     }
     leave_locked(outcome);
   }
@@ -130,22 +121,26 @@ absl::StatusOr<Acceptor::Accepted> LinkRunner::offer(const proto::Hello& hello) 
   return accepted;
 }
 
-absl::StatusOr<LinkHello> LinkRunner::check_answer_locked(const Wire& wire,
-                                                          const proto::Hello& theirs) {
-  const bool is_peer = theirs.worker().incarnation() == peer_.incarnation.value &&
-                       theirs.worker().name() == peer_.name;
-  if (!is_peer) {
+bool LinkRunner::is_peer(const proto::Hello& hello) const {
+  return hello.worker().incarnation() == peer_.incarnation.value &&
+         hello.worker().name() == peer_.name;
+}
+
+absl::StatusOr<LinkHello> LinkRunner::check_answer(const Wire& wire,
+                                                   const Connection& connection) const {
+  const absl::StatusOr<proto::Hello> said =
+      parse_hello(connection.remote_hello(), connection.remote().address);
+  if (!said.ok()) return said.status();
+  if (!is_peer(*said)) {
     return absl::NotFoundError(
-        absl::StrFormat("another worker answers at %s than '%s'", address_, peer_.name));
+        absl::StrFormat("another worker answers at %s than '%s'", wire.dialled, peer_.name));
   }
-  if (!theirs.secret().empty() && !secret_.learn(theirs.secret())) {
-    return absl::PermissionDeniedError("it has another half of the secret than before");
+  // A certificate has been looked at for the address that was called.
+  if (const Unwelcome unwelcome = check_hello(*said, table_.self(), AuthenticatedPeer());
+      unwelcome.refusal != Refusal::kNone) {
+    return absl::PermissionDeniedError(unwelcome.text);
   }
-  if (!is_proved(theirs, secret_)) {
-    return absl::PermissionDeniedError("it does not know the link's secret");
-  }
-  half_is_known_ = true;
-  absl::StatusOr<LinkHello> hello = read_link_hello(theirs, wire.name.opener);
+  absl::StatusOr<LinkHello> hello = read_link_hello(*said, wire.name.opener);
   if (hello.ok() && hello->connection != wire.name) {
     return absl::InvalidArgumentError("it answers another attempt");
   }
@@ -163,17 +158,12 @@ void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
   bool came_up = false;
   // It may answer when it has left already.
   is_guest();
+  const absl::StatusOr<LinkHello> theirs =
+      wire->offered.has_value() ? *wire->offered : check_answer(*wire, *connection);
   {
     MutexLock lock(mutex_);
     turn = std::move(wire->turn);
     wire->connection = connection;
-    absl::StatusOr<LinkHello> theirs = absl::InternalError("");
-    if (wire->offered.has_value()) {
-      theirs = *wire->offered;
-    } else {
-      const auto said = parse_hello(connection->remote_hello(), connection->remote().address);
-      theirs = said.ok() ? check_answer_locked(*wire, *said) : said.status();
-    }
     if (theirs.ok()) {
       link_.on_up(wire->name, *theirs, now(), outcome.outputs);
       came_up = link_.state() == Link::State::kUp && outcome.outputs.close.empty();
@@ -299,8 +289,6 @@ void LinkRunner::receive(const std::shared_ptr<Wire>& wire, std::vector<Inbound>
   {
     MutexLock lock(mutex_);
     const BootClock::TimePoint time = now();
-    // It is up there, so it has read our hello.
-    half_is_known_ = true;
     // Those that are to be delivered move to the front.
     auto end = arrived.begin();
     for (Inbound& inbound : arrived) {
@@ -400,6 +388,9 @@ void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status
     cause = DownCause::kRefused;
     refusal = static_cast<Refusal>(refused->refusal());
   }
+  const bool proved = refused.ok() && is_peer(*refused) && is_signed(*refused) &&
+                      refused->attempt() == wire->name.attempt &&
+                      read_identity(refused->expected()).incarnation == wire->name.opener;
   Outcome outcome;
   {
     MutexLock lock(mutex_);
@@ -414,7 +405,6 @@ void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status
       last_failure_ = absl::Status(reason.code(), reason.message());
     }
     watch_.hold(std::move(process));
-    const bool proved = refused.ok() && is_proved(*refused, secret_);
     // Whoever answers and does not want this connection can be reached.
     const bool no_way =
         cause != DownCause::kRefused || consequence_of(refusal) == Consequence::kCountAsRefused;

@@ -39,7 +39,7 @@ class LinkRunner::Wire final : public ConnectionHandler, public std::enable_shar
   }
 
   const ConnectionName name;
-  // Where it was dialled; empty: the other end has opened it. Guarded by the runner's lock.
+  // Where it was dialled, from before that on; empty: the other end has opened it.
   std::string dialled;
   // What the opener said, where the other end is that.
   const std::optional<LinkHello> offered;

@@ -48,22 +48,16 @@ void LinkTable::forget(const LinkRunner& runner) {
   const auto found = links_.find(Key{runner.peer().name, runner.peer().incarnation});
   if (found == links_.end() || found->second.runner.get() != &runner) return;
   link = std::move(found->second);
-  // Of a link with somebody who is lost already the first one counts: the other end knows no other
-  // secret.
-  const bool is_known = std::any_of(ended_.begin(), ended_.end(),
-                                    [&](const auto& ended) { return ended.first == found->first; });
-  if (!is_known) ended_.emplace_back(found->first, runner.secret());
+  if (std::find(ended_.begin(), ended_.end(), found->first) == ended_.end()) {
+    ended_.push_back(found->first);
+  }
   if (ended_.size() > kMaxEnded) ended_.pop_front();
   links_.erase(found);
 }
 
-std::optional<LinkSecret> LinkTable::secret_of_ended(const WorkerInfo& peer) const {
-  const Key key{peer.name, peer.incarnation};
+bool LinkTable::has_ended(const WorkerInfo& peer) const {
   MutexLock lock(mutex_);
-  for (const auto& [ended, secret] : ended_) {
-    if (ended == key) return secret;
-  }
-  return std::nullopt;
+  return std::find(ended_.begin(), ended_.end(), Key{peer.name, peer.incarnation}) != ended_.end();
 }
 
 std::vector<LinkTable::Link> LinkTable::all() const {
@@ -87,18 +81,18 @@ void LinkTable::close(const absl::Status& reason) {
 
 absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& hello,
                                                             const AuthenticatedPeer& remote) {
+  const absl::StatusOr<proto::Hello> said = parse_hello(hello, remote.address);
+  if (!said.ok()) return said.status();
   {
     MutexLock lock(mutex_);
     if (!started_ || closed_) {
       return refuse(options_.self, Refusal::kNotListeningYet,
-                    "this worker is starting, or ends; try again", nullptr);
+                    "this worker is starting, or ends; try again", *said);
     }
   }
-  const absl::StatusOr<proto::Hello> said = parse_hello(hello, remote.address);
-  if (!said.ok()) return said.status();
   if (Unwelcome unwelcome = check_hello(*said, options_.self, remote);
       unwelcome.refusal != Refusal::kNone) {
-    return refuse(options_.self, unwelcome.refusal, unwelcome.text, nullptr);
+    return refuse(options_.self, unwelcome.refusal, unwelcome.text, *said);
   }
   if (said->asks_registrar() && options_.on_registrar_asked) {
     return options_.on_registrar_asked(*said);
@@ -106,20 +100,16 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
   const Incarnation expected{said->expected().incarnation()};
   if (expected.value == 0) {
     return refuse(options_.self, Refusal::kWhoAnswers,
-                  absl::StrFormat("worker '%s' answers here", options_.self.worker.name), nullptr);
+                  absl::StrFormat("worker '%s' answers here", options_.self.worker.name), *said);
   }
   if (expected != options_.self.worker.incarnation) {
     return refuse(options_.self, Refusal::kOtherIncarnation,
                   absl::StrFormat("another incarnation of worker '%s' answers here",
                                   options_.self.worker.name),
-                  nullptr);
+                  *said);
   }
   WorkerInfo peer = read_identity(said->worker());
   peer.rank = -1;
-  if (peer.incarnation == options_.self.worker.incarnation) {
-    return refuse(options_.self, Refusal::kNotAllowed, "that incarnation is this worker's own",
-                  nullptr);
-  }
   std::shared_ptr<LinkRunner> runner = find(peer).runner;
   if (runner == nullptr) {
     if (absl::Status refused = check_stranger(*said, peer); !refused.ok()) return refused;
@@ -132,7 +122,7 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
       return refuse(options_.self, Refusal::kLostHere,
                     absl::StrFormat("worker '%s' holds this incarnation of worker '%s' for lost",
                                     options_.self.worker.name, peer.name),
-                    nullptr);
+                    *said);
     }
   }
   return runner->offer(*said);
@@ -140,20 +130,17 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
 
 // Somebody with whom there is no link.
 absl::Status LinkTable::check_stranger(const proto::Hello& said, const WorkerInfo& peer) {
-  const std::optional<LinkSecret> ended = secret_of_ended(peer);
-  const LinkSecret* secret = ended.has_value() ? &*ended : nullptr;
   const auto no = [&](Refusal refusal, const std::string& text) {
-    return refuse(options_.self, refusal, text, secret);
+    return refuse(options_.self, refusal, text, said);
   };
-  // Word of its loss stays longer than its link.
-  const Refusal known = ended.has_value() ? Refusal::kLostHere : options_.known_as(peer);
+  const Refusal known = has_ended(peer) ? Refusal::kLostHere : options_.known_as(peer);
   if (known != Refusal::kNone) {
     return no(known, absl::StrFormat("worker '%s' holds this incarnation of worker '%s' for lost: "
                                      "it must join again with a new one",
                                      options_.self.worker.name, peer.name));
   }
   // Who has forgotten must not take up numbers in the middle.
-  if (said.secret().empty()) {
+  if (said.last_up_opener() != 0) {
     return no(Refusal::kLostHere,
               absl::StrFormat("worker '%s' knows no such link", options_.self.worker.name));
   }

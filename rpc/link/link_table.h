@@ -93,7 +93,7 @@ class LinkTable final : public Acceptor {
   void forget(const LinkRunner& runner);
 
  private:
-  std::optional<LinkSecret> secret_of_ended(const WorkerInfo& peer) const;
+  bool has_ended(const WorkerInfo& peer) const;
   absl::Status check_stranger(const proto::Hello& said, const WorkerInfo& peer);
   std::size_t count_guests() const;
   void drop_unused_guests();
@@ -123,9 +123,8 @@ class LinkTable final : public Acceptor {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status close_reason_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Key, Link> links_ ABSL_GUARDED_BY(mutex_);
-  // The latest links that have ended, so that their other ends can be told so in a way that they
-  // may believe.
-  std::deque<std::pair<Key, LinkSecret>> ended_ ABSL_GUARDED_BY(mutex_);
+  // The latest links that have ended: word of a loss stays longer than its link.
+  std::deque<Key> ended_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

@@ -25,6 +25,11 @@ absl::StatusOr<EtcdOptions> client_options(const Rendezvous& place, const EtcdUs
   const std::string certificate = read("ETCDCTL_CERT");
   const std::string key = read("ETCDCTL_KEY");
   if (!ca.empty() || !certificate.empty() || !key.empty()) options.tls = {ca, certificate, key};
+  if (use.encrypted_only && ca.empty()) {
+    return absl::PermissionDeniedError(
+        "etcd would be asked in the clear, and nothing may be (WorkerOptions::encrypted_only or "
+        "SINEW_ENCRYPTED_ONLY): set ETCDCTL_CACERT");
+  }
   const std::pair<std::string, std::string> user =
       absl::StrSplit(read("ETCDCTL_USER"), absl::MaxSplits(':', 1));
   options.user = user.first;

@@ -23,6 +23,8 @@ struct EtcdUse {
   std::chrono::nanoseconds lease = std::chrono::seconds(15);
   /// Everybody on the way to etcd is trusted: without TLS it may be on another machine.
   bool trusts_network = false;
+  /// Nothing may be said without TLS, on this machine either.
+  bool encrypted_only = false;
   /// With etcdctl's variables ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY (files), ETCDCTL_USER
   /// ("name" or "name:password") and ETCDCTL_PASSWORD.
   EnvironmentReader environment = process_environment();

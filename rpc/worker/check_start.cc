@@ -1,10 +1,14 @@
 #include "sinew/rpc/worker/check_start.h"
 
 #include <cstddef>
+#include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "sinew/rpc/base/environment.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/job_token.h"
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/process_room.h"
 #include "sinew/rpc/base/worker_name.h"
@@ -37,6 +41,10 @@ void check_room(const WorkerOptions& options) {
 
 void check_options(const WorkerOptions& options) {
   if (absl::Status valid = validate_worker_name(options.name); !valid.ok()) throw_error(valid);
+  if (!options.job_token.empty()) {
+    const absl::Status is_one = check_job_token(options.job_token, "WorkerOptions::job_token");
+    if (!is_one.ok()) throw_error(is_one);
+  }
   check_positive(options.join_timeout, "join_timeout");
   check_positive(options.default_timeout, "default_timeout");
   check_positive(options.lease, "lease");
@@ -68,6 +76,32 @@ void check_options(const WorkerOptions& options) {
   }
 }
 
+void add_environment(WorkerOptions& options) {
+  const EnvironmentReader environment = process_environment();
+  if (options.job_token.empty()) {
+    absl::StatusOr<std::string> token = read_job_token(environment);
+    if (!token.ok()) throw_error(token.status());
+    options.job_token = *std::move(token);
+  }
+  const absl::StatusOr<bool> encrypted_only = encrypted_only_of(environment);
+  if (!encrypted_only.ok()) throw_error(encrypted_only.status());
+  options.encrypted_only = options.encrypted_only || *encrypted_only;
+}
+
+void check_encryption(const WorkerOptions& options) {
+  if (!options.encrypted_only || absl::StartsWith(options.init_method, "inproc:")) return;
+  const char* wrong = !options.credentials.uses_tls() ? "credentials do not use TLS"
+                      : options.ucx                   ? "ucx is set"
+                      : options.nccl_in_the_clear     ? "nccl_in_the_clear is set"
+                                                      : nullptr;
+  if (wrong == nullptr) return;
+  throw RpcError(ErrorCode::kPermissionDenied,
+                 absl::StrFormat("worker '%s' is to send nothing in the clear "
+                                 "(WorkerOptions::encrypted_only or SINEW_ENCRYPTED_ONLY), and its "
+                                 "%s",
+                                 options.name, wrong));
+}
+
 }  // namespace
 
 void check_positive(std::chrono::nanoseconds value, const char* option) {
@@ -77,10 +111,13 @@ void check_positive(std::chrono::nanoseconds value, const char* option) {
       absl::StrFormat("WorkerOptions::%s must be positive, it is %d ns", option, value.count()));
 }
 
-void check_start(const WorkerOptions& options) {
+WorkerOptions check_start(WorkerOptions options) {
   if (absl::Status may = ProcessLife::may_start_worker(); !may.ok()) throw_error(may);
   check_options(options);
+  add_environment(options);
+  check_encryption(options);
   check_room(options);
+  return options;
 }
 
 }  // namespace sinew::internal

@@ -179,6 +179,7 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
                                             UnaryHandler* unary) {
   GrpcTransportOptions grpc;
   grpc.credentials = options.credentials;
+  grpc.client_token = options.job_token;
   grpc.limits = limits_of(options);
   grpc.advertised = options.advertise_address;
   grpc.tuning.max_unary_bytes = options.max_client_request_bytes;

@@ -4,6 +4,7 @@
 #include <exception>
 #include <iostream>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -16,6 +17,7 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/host_limits.h"
+#include "sinew/rpc/base/job_token.h"
 #include "sinew/rpc/base/log.h"
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/receive_pool.h"
@@ -100,7 +102,7 @@ void destroy(WorkerCore* core) {
 // ---- Start.
 
 std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options, const Succession* succession) {
-  check_start(options);
+  options = check_start(std::move(options));
   // Before its threads are there, and again for what it has made static.
   ProcessLife::watch();
   std::shared_ptr<WorkerCore> core(new WorkerCore(std::move(options)), &destroy);
@@ -138,7 +140,7 @@ WorkerCore::WorkerCore(WorkerOptions options)
       member_waits_(std::make_shared<MemberWaits>(
           timers_, clock(), [this](const WorkerInfo& worker) { return links_->is_lost(worker); })) {
   self_.name = options_.name;
-  self_.incarnation = random_incarnation();
+  self_.incarnation = key_->incarnation();
   Executor::Options pool;
   pool.num_threads = max_threads_;
   pool.max_blocked_threads = options_.max_blocked_threads;
@@ -184,11 +186,21 @@ void WorkerCore::build() {
   if (!started.ok()) throw_error(started.status());
   transport_ = std::move(started->transport);
   address_ = transport_->address();
+  if (rendezvous->kind != Rendezvous::Kind::kInproc) say_if_open();
   executor_->set_polling_duty(transport_->polling_duty());
   control_executor_->set_polling_duty(transport_->polling_duty());
 
   make_membership(*std::move(rendezvous), *started);
   links_->start(*transport_);
+}
+
+void WorkerCore::say_if_open() const {
+  if (!options_.job_token.empty() || options_.credentials.proves_callers()) return;
+  static std::once_flag once;
+  std::call_once(once, [this] {
+    log(absl::StrCat("job '", options_.job, "' has no token (", kJobToken, "): whoever reaches ",
+                     address_, " can join it and call its methods"));
+  });
 }
 
 // Before the links begin to call its control methods.
@@ -203,6 +215,7 @@ void WorkerCore::make_membership(Rendezvous rendezvous, const StartedTransport& 
     const Credentials& credentials = options_.credentials;
     // Whoever writes at etcd says who is in the job: links with TLS are no reason to let everybody.
     use.trusts_network = !credentials.loopback_only() && !credentials.uses_tls();
+    use.encrypted_only = options_.encrypted_only;
     absl::StatusOr<StartRegistry> at_etcd = etcd_registry(options, use);
     if (!at_etcd.ok()) throw_error(at_etcd.status());
     start = *std::move(at_etcd);
@@ -218,7 +231,7 @@ void WorkerCore::make_membership(Rendezvous rendezvous, const StartedTransport& 
 }
 
 SelfDescription WorkerCore::description() const {
-  return {self_, options_.job, address_, options_.methods.digest()};
+  return {self_, options_.job, address_, options_.methods.digest(), key_, options_.job_token};
 }
 
 std::unique_ptr<RegistrarSeat> WorkerCore::make_seat(const Rendezvous& rendezvous,
@@ -275,7 +288,7 @@ void WorkerCore::join(const Succession* succession) {
   note_worker(weak_services());
   joined_.store(true, std::memory_order_release);
   keep_leases();
-  server_->open();
+  if (const absl::Status fit = server_->open(control_methods()); !fit.ok()) end_start(fit);
 }
 
 void WorkerCore::make_layers() {
@@ -292,11 +305,14 @@ void WorkerCore::make_layers() {
 void WorkerCore::check_device_maps_of_world() {
   const absl::Status fits = check_device_maps(options_, directory_.members(),
                                               world_size_ > 0 ? World::kFixed : World::kOpen);
-  if (fits.ok()) return;
-  // The others are not to wait for its lease to end.
+  if (!fits.ok()) end_start(fits);
+}
+
+// The others are not to wait for its lease to end.
+void WorkerCore::end_start(const absl::Status& why) {
   leaving_.store(true, std::memory_order_release);
   membership_->leave_async().wait_for(kFarewell);
-  throw_error(fits);
+  throw_error(why);
 }
 
 void WorkerCore::stop_joining() { membership_->leave_async(); }
@@ -410,6 +426,13 @@ void WorkerCore::send_note(const WorkerInfo& to, std::string_view layer, std::st
 void WorkerCore::add_control_method(std::string name, ControlHandler handler) {
   MutexLock lock(mutex_);
   control_methods_.insert_or_assign(std::move(name), std::move(handler));
+}
+
+std::vector<std::string> WorkerCore::control_methods() const {
+  std::vector<std::string> names;
+  MutexLock lock(mutex_);
+  for (const auto& [name, handler] : control_methods_) names.push_back(name);
+  return names;
 }
 
 ControlHandler WorkerCore::find_control_method(std::string_view name) const {

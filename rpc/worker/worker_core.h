@@ -75,6 +75,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   WorkerInfo coordinator() const;
   /// See Membership::when_sure().
   void when_sure(std::function<void()> then);
+  /// What it says of itself in hellos.
+  SelfDescription description() const;
   /// A connection of one that asks for the job's registrar.
   absl::StatusOr<Acceptor::Accepted> on_registrar_asked(const proto::Hello& said) const;
   MembershipState membership_state() const;
@@ -167,7 +169,9 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   MembershipOptions membership_options(Rendezvous rendezvous);
   void make_membership(Rendezvous rendezvous, const StartedTransport& started);
   /// For whoever is called.
-  SelfDescription description() const;
+  void say_if_open() const;
+  std::vector<std::string> control_methods() const;
+  [[noreturn]] void end_start(const absl::Status& why);
   std::unique_ptr<RegistrarSeat> make_seat(const Rendezvous& rendezvous,
                                            const StartedTransport& started);
   void on_members_changed(const std::vector<Member>& joined, const std::vector<Departed>& gone);
@@ -202,6 +206,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   const ProcessBound process_;
   const WorkerOptions options_;
   const std::shared_ptr<WorkerEnd> end_;
+  const std::shared_ptr<const WorkerKey> key_ = WorkerKey::draw();
   WorkerInfo self_;
   int world_size_ = 0;
   std::string address_;

@@ -45,9 +45,7 @@ WorkerLinks::WorkerLinks(WorkerCore& core)
 LinkTableOptions WorkerLinks::table_options() const {
   const WorkerOptions& options = core_.options();
   LinkTableOptions table;
-  table.self.worker = core_.self();
-  table.self.job = options.job;
-  table.self.method_digest = options.methods.digest();
+  table.self = core_.description();
   table.limits.max_frame_bytes = options.max_message_bytes;
   table.limits.request_window_bytes = receive_window(options, read_host_limits());
   table.limits.reply_window_bytes = table.limits.request_window_bytes;

@@ -120,9 +120,7 @@ TEST_F(OutsideAutograd, WorkersThatHaveNotJoinedTakeNoPart) {
   EXPECT_FALSE(impostor.connect(server().address()).ok());
   EXPECT_EQ(impostor.refused_as(), sinew::proto::NOT_ALLOWED);
   // Under a name of its own it is, and not heard.
-  sinew::WorkerInfo claims = trainer().info();
-  claims.name = "guest";
-  sinew::testing::RawPeer guest(claims);
+  sinew::testing::RawPeer guest({"guest", trainer().info().rank, {}});
   ASSERT_TRUE(guest.connect(server().address()).ok());
   const auto tell = [&](std::uint64_t id, const std::string& method, const std::string& body) {
     sinew::proto::Envelope envelope;
@@ -141,7 +139,7 @@ TEST_F(OutsideAutograd, WorkersThatHaveNotJoinedTakeNoPart) {
   guest.send(sinew::internal::FrameKind::kControl, note);
   sinew::proto::AutogradAbort abort;
   write(context.id(), *abort.mutable_pass()->mutable_context());
-  abort.mutable_pass()->set_initiator(claims.incarnation.value);
+  abort.mutable_pass()->set_initiator(trainer().info().incarnation.value);
   abort.mutable_pass()->set_serial(1000);
   tell(1002, "sinew.autograd.abort", abort.SerializeAsString());
   // Control work is done in order: both have been looked at when this is answered.

@@ -14,7 +14,7 @@ using internal::etcd::MemberNews;
 
 EtcdRegistry::Options RegistryWorker::options(const std::string& name, int rank, int world_size) {
   EtcdRegistry::Options options;
-  options.wanted.self.worker = {name, rank, random_incarnation()};
+  options.wanted.self.worker = {name, rank, Incarnation{random_secret()}};
   options.wanted.self.details = "details of " + name;
   options.wanted.job = "job";
   options.wanted.world_size = world_size;

@@ -117,10 +117,12 @@ bool feed_header(std::string_view bytes) {
 }
 
 SelfDescription somebody() {
+  static const std::shared_ptr<const WorkerKey> key = WorkerKey::draw();
   SelfDescription self;
-  self.worker = {"somebody", 3, {77}};
+  self.worker = {"somebody", 3, key->incarnation()};
   self.job = "job";
   self.address = "127.0.0.1:1234";
+  self.key = key;
   return self;
 }
 
@@ -128,22 +130,21 @@ std::vector<std::string> hellos() {
   proto::Hello hello;
   write_self(somebody(), hello);
   LinkHello link;
-  link.connection = {{77}, 3};
+  link.connection = {somebody().worker.incarnation, 3};
   link.received[0] = {{1, 5}};
   write_link_hello(link, hello);
-  return {hello.SerializeAsString(),
-          seal_hello(hello, LinkSecret(Incarnation{77}, Incarnation{78}), Half::kTell)};
+  return {seal_hello(hello, somebody())};
 }
 
 bool feed_hello(std::string_view bytes) {
   const absl::StatusOr<proto::Hello> hello = parse_hello(std::string(bytes), "there");
   if (!hello.ok()) return false;
   const bool welcome = check_hello(*hello, somebody(), {}).refusal == Refusal::kNone;
-  const absl::StatusOr<LinkHello> link = read_link_hello(*hello, Incarnation{77});
+  const absl::StatusOr<LinkHello> link = read_link_hello(*hello, somebody().worker.incarnation);
   if (!link.ok()) return false;
   proto::Hello written;
   write_link_hello(*link, written);
-  const absl::StatusOr<LinkHello> again = read_link_hello(written, Incarnation{77});
+  const absl::StatusOr<LinkHello> again = read_link_hello(written, somebody().worker.incarnation);
   expect(again.ok(), "a hello reads the same");
   return welcome;
 }

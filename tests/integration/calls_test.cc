@@ -258,14 +258,14 @@ TEST_P(CallsTest, WrongDestinationNamesWhatExists) {
   error = to(-1);
   EXPECT_EQ(error.message(), "no worker has rank -1; known ranks: 0, 1");
 
-  WorkerInfo stranger{"stranger", 5, random_incarnation()};
+  WorkerInfo stranger{"stranger", 5, {4711}};
   error = to(stranger);
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
   EXPECT_EQ(error.message(),
             "worker 'stranger' (rank 5) is not in the job; known workers: worker0, worker1");
 
   WorkerInfo earlier = worker(1).info();
-  earlier.incarnation = random_incarnation();
+  earlier.incarnation = {4711};
   error = to(earlier);
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
   EXPECT_EQ(error.message(),

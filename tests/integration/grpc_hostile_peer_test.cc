@@ -249,7 +249,7 @@ TEST_F(HostilePeer, WhoHasNotJoinedIsNotHeard) {
   start();
   const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
   counter.created().wait();
-  RawPeer guest({"guest", -1, {4712}});
+  RawPeer guest({"guest", -1, {}});
   ASSERT_TRUE(guest.connect(owner().address()).ok());
   EXPECT_EQ(log_of([&] { tell_in_vain(guest, delete_of(ids_of(counter))); }), "");
   // Its calls are held until it is a member, which it does not become.
@@ -271,13 +271,13 @@ TEST_F(HostilePeer, NobodyCanSpeakInTheNameOfAWorker) {
   const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
   counter.created().wait();
   const Credentials own = Credentials::mutual_tls(certificates_.issue("stranger"));
-  RawPeer impostor(worker(0).info(), own);
+  RawPeer impostor({"worker0", 0, {}}, own);
   const absl::Status refused = impostor.connect(owner().address());
   EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("but its certificate is for"));
 
   // Under a name that its certificate covers it may come, and is heard as little as anybody else.
-  RawPeer guest({"stranger", 7, {4711}}, own);
+  RawPeer guest({"stranger", 7, {}}, own);
   ASSERT_TRUE(guest.connect(owner().address()).ok());
   EXPECT_EQ(log_of([&] { tell_in_vain(guest, delete_of(ids_of(counter))); }), "");
   EXPECT_EQ(at_owner("rref.forks"), 1);
@@ -288,10 +288,10 @@ TEST_F(HostilePeer, ASecondIncarnationOfALiveWorkerIsNoMember) {
   start();
   const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
   counter.created().wait();
-  RawPeer second({"worker0", 0, {4713}});
+  RawPeer second({"worker0", 0, {}});
   ASSERT_TRUE(second.connect(owner().address()).ok());
   tell_in_vain(second, delete_of(ids_of(counter)));
-  RawAsker asker(second.claims());
+  RawAsker asker(second.claims(), second.key());
   ASSERT_TRUE(asker.open(worker(0).address()).ok());
   asker.say(asker.join_as(0, 4));
   const auto refused = asker.wait<sinew::internal::registry::Refused>();

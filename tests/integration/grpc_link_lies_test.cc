@@ -87,7 +87,7 @@ class LinkLies : public ::testing::Test {
 
   std::unique_ptr<sinew::testing::Cluster> cluster_;
   sinew::Future<int> running_;
-  RawPeer liar_{{"liar", -1, {4711}}};
+  RawPeer liar_{{"liar", -1, {}}};
 };
 
 sinew::proto::Envelope list_call(std::uint64_t id) {
@@ -222,7 +222,7 @@ TEST_F(LinkLies, AnswersToHeartbeatsThatWereNeverSent) {
   // On a link with a short lease: who only pretends to answer is given up.
   liar_.disconnect();
   liar_.forget();
-  RawPeer other({"other", -1, {4712}});
+  RawPeer other({"other", -1, {}});
   Handshake brief;
   brief.change = [](sinew::proto::Hello& hello) {
     hello.set_beat_interval_us(300000);
@@ -253,7 +253,7 @@ TEST_F(LinkLies, TermsThatDoNotFit) {
       {0, 0},
       {UINT64_MAX, UINT64_MAX},
   };
-  RawPeer other({"other", -1, {4712}});
+  RawPeer other({"other", -1, {}});
   for (const auto& [interval, lease] : terms) {
     Handshake handshake;
     handshake.change = [interval = interval, lease = lease](sinew::proto::Hello& hello) {
@@ -267,7 +267,7 @@ TEST_F(LinkLies, TermsThatDoNotFit) {
 }
 
 TEST_F(LinkLies, HellosThatAreNone) {
-  RawPeer other({"other", -1, {4712}});
+  RawPeer other({"other", -1, {}});
   const std::vector<std::pair<sinew::proto::Refusal, std::function<void(sinew::proto::Hello&)>>>
       cases = {
           {sinew::proto::OTHER_PROTOCOL, [](auto& hello) { hello.set_protocol(1); }},
@@ -307,7 +307,7 @@ TEST_F(LinkLies, ControlCallsWhoseAnswersNobodyTakes) {
   EXPECT_TRUE(liar_.wait_receipts());
   EXPECT_TRUE(eventually([&] { return liar_.heard().size() >= kMost; }));
   // Others are served, and after what came before them.
-  RawPeer other({"other", -1, {4712}});
+  RawPeer other({"other", -1, {}});
   ASSERT_TRUE(other.connect(address()).ok());
   EXPECT_TRUE(other.control_call("sinew.worker.heard").ok());
   EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
@@ -472,8 +472,8 @@ TEST(LinkLiesToOneWorker, WhatAGuestHasSentWaitsForALease) {
   };
   const sinew::testing::Cluster cluster(std::move(options));
   const std::string address = cluster.worker(0).address();
-  RawPeer caller({"caller", -1, {4711}});
-  RawPeer teller({"teller", -1, {4712}});
+  RawPeer caller({"caller", -1, {}});
+  RawPeer teller({"teller", -1, {}});
   ASSERT_TRUE(caller.connect(address).ok());
   ASSERT_TRUE(teller.connect(address).ok());
   const std::uint64_t id = caller.call("testapp::add");
@@ -506,8 +506,8 @@ TEST(LinkLiesToOneWorker, StrangersHaveARoomTogetherAndOneAddressAShareOfIt) {
         (same_host ? LinkTable::kMaxGuestBytesInAll : LinkTable::kMaxGuestBytesOfOrigin) / kPart;
     std::vector<std::unique_ptr<RawPeer>> strangers;
     for (std::uint64_t i = 0; i < fit + 3; ++i) {
-      strangers.push_back(std::make_unique<RawPeer>(
-          sinew::WorkerInfo{"stranger" + std::to_string(i), -1, {5000 + i}}));
+      strangers.push_back(
+          std::make_unique<RawPeer>(sinew::WorkerInfo{"stranger" + std::to_string(i), -1, {}}));
       ASSERT_TRUE(strangers.back()->connect(cluster.worker(0).address()).ok());
       strangers.back()->send(FrameKind::kRequest, call_of(1, kPart), [](LinkHeader& header) {
         header.time_left = std::chrono::seconds(5);

@@ -151,7 +151,7 @@ TEST_F(Reversal, NobodyIsAskedForOrAboutWhoIsNoMember) {
 TEST_F(Reversal, GuestsAskNobody) {
   start(3, refused_port_);
   for (const int rank : {0, 1}) {
-    RawPeer guest({"guest", -1, {4711}});
+    RawPeer guest({"guest", -1, {}});
     ASSERT_TRUE(guest.connect(worker(rank).address()).ok());
     std::uint64_t id = 100;
     for (const char* const method : {"sinew.link.ask", "sinew.link.dial"}) {

@@ -174,6 +174,67 @@ TEST(RulesTable, OneMethodHasOneSetOfRules) {
             ErrorCode::kAlreadyExists);
 }
 
+// ---- Methods of layers.
+
+TEST_P(Rules, LayersMethodsAreRestrictedToo) {
+  MethodTable methods = serve<ruled::Model>();
+  methods.restrict("sinew.fetch", allow("worker1", "worker2"))
+      .restrict("sinew.names.*", allow("worker2"))
+      .restrict("sinew.methods", allow("worker2"));
+  start(3, methods, [](int, WorkerOptions& options) { options.list_methods = true; });
+  const RRef<ruled::Model> model = remote<ruled::Model>(callee(), 3);
+  // Its own methods are nobody's layer.
+  EXPECT_EQ(rpc_sync<&ruled::Model::size>(model), 3);
+
+  // A method of a call's lane.
+  const RRef<int> size = remote<&ruled::Model::size>(model);
+  const RpcError fetched = error_of([&] { size.to_here(); });
+  EXPECT_EQ(fetched.code(), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(fetched.message(),
+            "worker 'worker0', without a certificate that proves a name, may not call method "
+            "'sinew.fetch' of worker 'worker1': no pattern of its rules covers the caller");
+  // One of the control lane.
+  worker(1).publish("here", std::make_shared<ruled::Model>(9));
+  const auto find = [this](int rank) { return worker(rank).find<ruled::Model>("worker1/here"); };
+  EXPECT_EQ(error_of([&] { find(0); }).code(), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(rpc_sync<&ruled::Model::size>(find(2)), 9);
+  // Each refusal counts; the job itself goes on.
+  EXPECT_GE(count(1, "rpc.calls_not_allowed"), 2);
+  EXPECT_EQ(rpc_sync<&ruled::Model::grow>(model), 4);
+  worker(1).unpublish("here");
+}
+
+TEST(RulesTable, RestrictionsAreOfLayersThatAreThere) {
+  MethodTable methods;
+  EXPECT_EQ(error_of([&] { methods.restrict("app::*", allow("a")); }).code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { methods.restrict("sinew.*", allow("a").limit_calls(1)); }).code(),
+            ErrorCode::kInvalidArgument);
+  methods.restrict("sinew.optm.*", allow("a"));
+  WorkerOptions options;
+  options.name = "alone";
+  options.methods = methods;
+  options.init_method = "inproc://here";
+  options.network = std::make_shared<internal::InprocNetwork>();
+  const RpcError error = error_of([&] { init_rpc(options); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message(),
+              HasSubstr("restrict(\"sinew.optm.*\") matches no method of the layers"));
+  EXPECT_THAT(error.message(), HasSubstr("sinew.fetch"));
+  EXPECT_THAT(error.message(), Not(HasSubstr("sinew.worker.heard")));
+}
+
+TEST(RulesTable, TheFirstPatternThatMatchesCounts) {
+  MethodTable methods;
+  methods.restrict("sinew.optim.step", allow("*")).restrict("sinew.optim.*", allow("a"));
+  EXPECT_TRUE(methods.restriction("sinew.optim.step")->allows("b", {}));
+  EXPECT_FALSE(methods.restriction("sinew.optim.save")->allows("b", {}));
+  EXPECT_EQ(methods.restriction("sinew.names.get"), nullptr);
+  // The job would not run without them.
+  EXPECT_EQ(MethodTable(methods).restrict("sinew.*", allow("a")).restriction("sinew.link.ask"),
+            nullptr);
+}
+
 // ---- Limits.
 
 const at::Tensor& small() {

@@ -187,7 +187,7 @@ TEST_P(TransportFaults, AnEnvelopeThatIsTooLargeIsNotSent) {
 TEST_P(TransportFaults, AnEnvelopeThatIsTooLargeIsRefusedToItsSender) {
   start_with_faults(2);
   if (network_ == nullptr) GTEST_SKIP() << "a stranger's transport is made for inproc only";
-  sinew::testing::RawPeer stranger({"stranger", -1, {77}},
+  sinew::testing::RawPeer stranger({"stranger", -1, {}},
                                    sinew::internal::make_inproc_transport(network_));
   ASSERT_TRUE(stranger.connect(worker(1).address()).ok());
   sinew::internal::LinkHeader header;

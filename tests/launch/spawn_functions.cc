@@ -92,6 +92,10 @@ void write_place(int rank, const std::string& folder) {
        << "\nport=" << (std::stoi(variable("MASTER_PORT")) > 0) << "\n";
 }
 
+void write_token(int rank, const std::string& folder) {
+  std::ofstream(absl::StrCat(folder, "/", rank)) << variable("SINEW_JOB_TOKEN");
+}
+
 void check_arguments(int, const Settings& settings, std::string bytes, std::uint64_t large,
                      const std::map<std::string, std::vector<double>>& map,
                      std::optional<int> nothing, bool yes) {

@@ -25,6 +25,8 @@ void choose_start(SpawnOptions::Start start);
 /// With that.
 SpawnOptions spawn_options();
 
+/// Writes a file of its job's token into the folder.
+void write_token(int rank, const std::string& folder);
 /// Writes a file of that process's place and descriptors into the folder.
 void write_place(int rank, const std::string& folder);
 /// Throw std::logic_error unless these are what the test has sent.

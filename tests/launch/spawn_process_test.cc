@@ -85,6 +85,30 @@ TEST_P(Spawn, WhoAsksForThreadsOrIsAloneHasThem) {
   EXPECT_THAT(contents(folder.file("1")), HasSubstr("OMP_NUM_THREADS=5\n"));
 }
 
+TEST_P(Spawn, AJobOfItsOwnHasAToken) {
+  const TemporaryFolder folder;
+  SpawnOptions options = spawn_options();
+  ::unsetenv("SINEW_JOB_TOKEN");
+  spawn(&write_token, 2, options, folder.file(""));
+  const std::string token = contents(folder.file("0"));
+  EXPECT_EQ(token.size(), 32u) << token;
+  EXPECT_EQ(contents(folder.file("1")), token);
+  spawn(&write_token, 1, options, folder.file(""));
+  EXPECT_NE(contents(folder.file("0")), token);
+  ::setenv("SINEW_JOB_TOKEN", "given", 1);
+  spawn(&write_token, 1, options, folder.file(""));
+  EXPECT_EQ(contents(folder.file("0")), "given");
+  ::unsetenv("SINEW_JOB_TOKEN");
+  options.environment = {{"SINEW_JOB_TOKEN", "mine"}};
+  spawn(&write_token, 1, options, folder.file(""));
+  EXPECT_EQ(contents(folder.file("0")), "mine");
+  // Others come to the same place.
+  options = spawn_options();
+  options.master_port = 29999;
+  spawn(&write_token, 1, options, folder.file(""));
+  EXPECT_EQ(contents(folder.file("0")), "unset");
+}
+
 TEST_P(Spawn, SeveralHostsCountTheirRanksOn) {
   const TemporaryFolder folder;
   SpawnOptions options = spawn_options();

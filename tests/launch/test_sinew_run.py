@@ -69,6 +69,23 @@ class Places(Case):
         many = self.run_it("-n", "2", "sh", "-c", "echo $OMP_NUM_THREADS", env={**environment(), "OMP_NUM_THREADS": "3"})
         self.assertEqual(many.stdout, "3\n3\n")
 
+    def test_a_job_of_its_own_has_a_token(self) -> None:
+        show = ("sh", "-c", "echo ${SINEW_JOB_TOKEN-unset}")
+        own = {name: value for name, value in environment().items() if not name.startswith("SINEW_JOB_TOKEN")}
+        first, second = self.run_it("-n", "2", *show, env=own).stdout.split()
+        self.assertEqual(first, second)
+        self.assertRegex(first, "^[0-9a-f]{32}$")
+        self.assertNotEqual(self.run_it(*show, env=own).stdout.strip(), first)
+        # Where others may belong to the job, whoever starts all of them gives it.
+        for flags in (
+            ("--master-port", "29999"),
+            ("--nnodes", "2", "--master-addr", "10.1.1.1", "--master-port", "29999"),
+        ):
+            self.assertEqual(self.run_it(*flags, *show, env=own).stdout, "unset\n", flags)
+        self.assertEqual(self.run_it(*show, env={**own, "SINEW_JOB_TOKEN": ""}).stdout, "\n")
+        self.assertEqual(self.run_it(*show, env={**own, "SINEW_JOB_TOKEN": "given"}).stdout, "given\n")
+        self.assertEqual(self.run_it(*show, env={**own, "SINEW_JOB_TOKEN_FILE": "/f"}).stdout, "unset\n")
+
     def test_torchruns_names(self) -> None:
         flags = "--nproc_per_node 1 --nnodes 1 --node_rank 0 --master_addr 127.0.0.1 --master_port 99 --max_restarts 2"
         ended = self.run_it(

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -48,26 +49,29 @@ class LinkTableTest : public ::testing::Test {
   }
 
   /// What a stranger's first hello is answered with.
-  absl::StatusOr<Acceptor::Accepted> offer(std::uint64_t incarnation,
+  absl::StatusOr<Acceptor::Accepted> offer(std::uint64_t number,
                                            const std::function<void(proto::Hello&)>& change = {}) {
-    const WorkerInfo stranger{absl::StrCat("stranger", incarnation), -1, {incarnation}};
+    std::shared_ptr<const WorkerKey>& key = keys_[number];
+    if (key == nullptr) key = WorkerKey::draw();
+    const WorkerInfo stranger{absl::StrCat("stranger", number), -1, key->incarnation()};
+    const SelfDescription description{stranger, "job", "inproc://nowhere", 0, key, ""};
     proto::Hello hello;
-    write_self({stranger, "job", "inproc://nowhere", 0}, hello);
+    write_self(description, hello);
     write_identity(kSelf, *hello.mutable_expected());
     LinkHello link;
     link.connection = {stranger.incarnation, 1};
     write_link_hello(link, hello);
     if (change) change(hello);
-    return table_.on_connection(
-        seal_hello(hello, LinkSecret({incarnation}, kSelf.incarnation), Half::kTell),
-        AuthenticatedPeer());
+    return table_.on_connection(seal_hello(hello, description), AuthenticatedPeer());
   }
   static proto::Refusal refusal_of(const absl::StatusOr<Acceptor::Accepted>& answer) {
     const auto refused = read_refusal(answer.status());
     return refused.ok() ? refused->refusal() : proto::ACCEPTED;
   }
 
-  const WorkerInfo kSelf{"self", 0, {1}};
+  const std::shared_ptr<const WorkerKey> key_ = WorkerKey::draw();
+  const WorkerInfo kSelf{"self", 0, key_->incarnation()};
+  std::map<std::uint64_t, std::shared_ptr<const WorkerKey>> keys_;
   // How often it is said of a stranger that it is not lost.
   mutable int asked_ = 0;
   int known_for_ = std::numeric_limits<int>::max();
@@ -80,6 +84,7 @@ class LinkTableTest : public ::testing::Test {
   LinkTableOptions options() const {
     LinkTableOptions options;
     options.self.worker = kSelf;
+    options.self.key = key_;
     options.self.job = "job";
     options.make_user = [](const std::shared_ptr<LinkRunner>&) {
       return std::make_shared<Nobody>();
@@ -129,9 +134,11 @@ TEST_F(LinkTableTest, WhoIsLostBeforeItsLinkIsMadeHasNone) {
 }
 
 TEST_F(LinkTableTest, WhoeverAsksIsToldWhoAnswers) {
+  const auto key = WorkerKey::draw();
+  const SelfDescription stranger{{"stranger", -1, key->incarnation()}, "job", "", 0, key, ""};
   proto::Hello hello;
-  write_self({{"stranger", -1, {100}}, "job", "", 0}, hello);
-  const auto answer = table_.on_connection(hello.SerializeAsString(), AuthenticatedPeer());
+  write_self(stranger, hello);
+  const auto answer = table_.on_connection(seal_hello(hello, stranger), AuthenticatedPeer());
   const auto said = read_refusal(answer.status());
   ASSERT_TRUE(said.ok()) << answer.status();
   EXPECT_EQ(said->refusal(), proto::WHO_ANSWERS);

@@ -32,7 +32,12 @@ class Nobody final : public internal::Acceptor {
 }  // namespace
 
 RawAsker::RawAsker(WorkerInfo claims, Credentials credentials)
-    : claims_(std::move(claims)),
+    : RawAsker(std::move(claims), internal::WorkerKey::draw(), std::move(credentials)) {}
+
+RawAsker::RawAsker(WorkerInfo claims, std::shared_ptr<const internal::WorkerKey> key,
+                   Credentials credentials)
+    : key_(std::move(key)),
+      claims_(claiming(std::move(claims), *key_)),
       transport_(make_transport_of(std::move(credentials))),
       acceptor_(std::make_unique<Nobody>()),
       state_(std::make_shared<State>()) {
@@ -66,8 +71,10 @@ absl::Status RawAsker::open(const std::string& address) {
   self.worker = claims_;
   self.job = "default";
   self.address = transport_->address();
-  channel_ = internal::RegistryChannel::open(*transport_, self, secret_,
-                                             internal::Contact::at(address), std::move(events));
+  self.key = key_;
+  self.token = token_;
+  channel_ = internal::RegistryChannel::open(*transport_, self, internal::Contact::at(address),
+                                             std::move(events));
   absl::Status down;
   wait_until([&] {
     MutexLock lock(state_->mutex);

@@ -21,14 +21,18 @@ namespace sinew::testing {
 /// ours would ever say. Not thread-safe.
 class RawAsker {
  public:
-  /// `claims` is who it says it is.
+  /// `claims` is who it says it is. Without an incarnation there, it has that of its own key.
   explicit RawAsker(WorkerInfo claims, Credentials credentials = Credentials::insecure());
+  /// With the key of another one that it is.
+  RawAsker(WorkerInfo claims, std::shared_ptr<const internal::WorkerKey> key,
+           Credentials credentials = Credentials::insecure());
   ~RawAsker();
   RawAsker(const RawAsker&) = delete;
   RawAsker& operator=(const RawAsker&) = delete;
 
-  /// `secret` of its connections; they are of one worker as long as it is the same.
-  void set_secret(std::string secret) { secret_ = std::move(secret); }
+  const WorkerInfo& claims() const { return claims_; }
+  /// What it knows of the job's token.
+  void set_token(std::string token) { token_ = std::move(token); }
   /// Opens a connection; it is sent away if `address` is not a registrar's. OK, or why it is down.
   absl::Status open(const std::string& address);
 
@@ -65,8 +69,9 @@ class RawAsker {
   struct State;
   static void wait_until(const std::function<bool()>& is_so);
 
+  const std::shared_ptr<const internal::WorkerKey> key_;
   const WorkerInfo claims_;
-  std::string secret_ = std::string(32, 's');
+  std::string token_;
   const std::unique_ptr<internal::Transport> transport_;
   const std::unique_ptr<internal::Acceptor> acceptor_;
   std::shared_ptr<State> state_;

@@ -24,6 +24,11 @@ internal::LeaseTerms terms() { return {std::chrono::seconds(1), std::chrono::min
 
 }  // namespace
 
+WorkerInfo claiming(WorkerInfo claims, const internal::WorkerKey& key) {
+  if (claims.incarnation.value == 0) claims.incarnation = key.incarnation();
+  return claims;
+}
+
 std::unique_ptr<internal::Transport> make_transport_of(Credentials credentials) {
   internal::GrpcTransportOptions options;
   options.credentials = std::move(credentials);
@@ -34,7 +39,7 @@ RawPeer::RawPeer(WorkerInfo claims, Credentials credentials)
     : RawPeer(std::move(claims), make_transport_of(std::move(credentials))) {}
 
 RawPeer::RawPeer(WorkerInfo claims, std::unique_ptr<internal::Transport> transport)
-    : claims_(std::move(claims)), transport_(std::move(transport)) {
+    : claims_(claiming(std::move(claims), *key_)), transport_(std::move(transport)) {
   acceptor_.refusal = absl::UnavailableError("nobody is let in here");
   const absl::Status started = transport_->start(&acceptor_, nullptr);
   EXPECT_TRUE(started.ok()) << started;
@@ -62,22 +67,23 @@ RawPeer::Attempt RawPeer::open(const std::string& address, const std::string& he
 
 absl::StatusOr<WorkerInfo> RawPeer::ask(const std::string& address) {
   proto::Hello hello;
-  internal::write_self({claims_, "default", transport_->address(), 0}, hello);
-  const Attempt attempt = open(address, hello.SerializeAsString(), "");
+  internal::write_self(self(), hello);
+  const Attempt attempt = open(address, internal::seal_hello(hello, self()), "");
   refused_as_ = attempt.refusal.refusal();
   if (attempt.status.ok()) return absl::InternalError("it accepted a connection to nobody");
   if (attempt.refusal.refusal() != proto::WHO_ANSWERS) return attempt.status;
   return internal::read_identity(attempt.refusal.worker());
 }
 
-void RawPeer::set_peer(const WorkerInfo& peer) {
-  peer_ = peer;
-  secret_.emplace(claims_.incarnation, peer.incarnation);
+void RawPeer::set_peer(const WorkerInfo& peer) { peer_ = peer; }
+
+internal::SelfDescription RawPeer::self() const {
+  return {claims_, "default", transport_->address(), 0, key_, token_};
 }
 
 std::string RawPeer::make_hello(const Handshake& handshake) {
   proto::Hello hello;
-  internal::write_self({claims_, "default", transport_->address(), 0}, hello);
+  internal::write_self(self(), hello);
   internal::write_identity(*peer_, *hello.mutable_expected());
   internal::LinkHello link;
   link.connection = {claims_.incarnation, ++attempts_};
@@ -91,13 +97,11 @@ std::string RawPeer::make_hello(const Handshake& handshake) {
   }
   internal::write_link_hello(link, hello);
   if (handshake.change) handshake.change(hello);
-  const bool tells = handshake.half == Handshake::Half::kTell ||
-                     (handshake.half == Handshake::Half::kAsDue && !half_is_known_);
   proto::Hello sealed;
-  EXPECT_TRUE(sealed.ParseFromString(internal::seal_hello(
-      hello, *secret_, tells ? internal::Half::kTell : internal::Half::kKeep)));
-  if (handshake.proof == Handshake::Proof::kNone) sealed.clear_proof();
-  if (handshake.proof == Handshake::Proof::kWrong) sealed.set_proof(std::string(32, 'x'));
+  EXPECT_TRUE(sealed.ParseFromString(internal::seal_hello(hello, self())));
+  using Signature = Handshake::Signature;
+  if (handshake.signature == Signature::kNone) sealed.clear_signature();
+  if (handshake.signature == Signature::kWrong) sealed.mutable_signature()->front() ^= 1;
   return sealed.SerializeAsString();
 }
 
@@ -115,9 +119,7 @@ absl::Status RawPeer::connect(const std::string& address, const Handshake& hands
   proto::Hello answer;
   EXPECT_TRUE(answer.ParseFromString(connection_->remote_hello()));
   EXPECT_EQ(answer.worker().incarnation(), peer_->incarnation.value);
-  EXPECT_TRUE(answer.secret().empty() || secret_->learn(answer.secret()));
-  EXPECT_TRUE(internal::is_proved(answer, *secret_)) << "whoever answers does not know the secret";
-  half_is_known_ = true;
+  EXPECT_TRUE(internal::is_signed(answer)) << "whoever answers is somebody else";
   const absl::StatusOr<internal::LinkHello> link =
       internal::read_link_hello(answer, claims_.incarnation);
   EXPECT_TRUE(link.ok()) << link.status();
@@ -147,8 +149,6 @@ bool RawPeer::wait_ended(const std::string& address) {
 
 void RawPeer::forget() {
   peer_.reset();
-  secret_.reset();
-  half_is_known_ = false;
   last_up_ = {};
   for (std::uint64_t& number : last_number_) number = 0;
   notes_.clear();

@@ -16,26 +16,24 @@
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/link/frame_numbers.h"
+#include "sinew/rpc/link/hello.h"
 #include "sinew/rpc/link/link_messages.h"
-#include "sinew/rpc/link/link_secret.h"
 #include "sinew/rpc/transport/credentials.h"
 #include "sinew/rpc/transport/transport.h"
 #include "sinew/tests/transport/recording_handler.h"
 
 namespace sinew::testing {
 
+/// With the incarnation of the key, unless they have one.
+WorkerInfo claiming(WorkerInfo claims, const internal::WorkerKey& key);
 /// Over gRPC; it has not been started.
 std::unique_ptr<internal::Transport> make_transport_of(Credentials credentials);
 
 /// What a RawPeer does otherwise than a worker when it opens a connection.
 struct Handshake {
-  enum class Half { kAsDue, kTell, kKeep };
-  enum class Proof { kAsDue, kNone, kWrong };
-  /// The half of the secret is due until the other end surely has it.
-  Half half = Half::kAsDue;
-  /// The proof is due once both halves are known.
-  Proof proof = Proof::kAsDue;
-  /// Changes what is said, before it is proved.
+  enum class Signature { kOwn, kNone, kWrong };
+  Signature signature = Signature::kOwn;
+  /// Changes what is said, before it is signed.
   std::function<void(proto::Hello&)> change;
 };
 
@@ -44,7 +42,7 @@ struct Handshake {
 /// Not thread-safe.
 class RawPeer {
  public:
-  /// `claims` is who it says it is.
+  /// `claims` is who it says it is. Without an incarnation there, it has that of its own key.
   explicit RawPeer(WorkerInfo claims, Credentials credentials = Credentials::insecure());
   /// Over a transport that has not been started.
   RawPeer(WorkerInfo claims, std::unique_ptr<internal::Transport> transport);
@@ -53,8 +51,12 @@ class RawPeer {
   RawPeer& operator=(const RawPeer&) = delete;
 
   const WorkerInfo& claims() const { return claims_; }
+  const std::shared_ptr<const internal::WorkerKey>& key() const { return key_; }
   /// Where it says that it can be reached. Whoever comes is refused.
   std::string address() const { return transport_->address(); }
+
+  /// What it knows of the job's token.
+  void set_token(std::string token) { token_ = std::move(token); }
 
   // --- Connections.
 
@@ -73,7 +75,7 @@ class RawPeer {
   /// Waits until the worker at `address` says that the link has ended there. Keeps it alive no
   /// longer than it lives. False if it stayed.
   bool wait_ended(const std::string& address);
-  /// Forgets the link: the next connection makes another one, with a half of its own.
+  /// Forgets the link: the next connection makes another one.
   void forget();
   /// Waits until the connection is down. False if it stayed.
   bool wait_down() { return opened_->wait_down(); }
@@ -130,7 +132,11 @@ class RawPeer {
   void note_receipts_locked(const internal::NumberRange& range, std::size_t lane)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  internal::SelfDescription self() const;
+
+  const std::shared_ptr<const internal::WorkerKey> key_ = internal::WorkerKey::draw();
   const WorkerInfo claims_;
+  std::string token_;
   internal::RecordingAcceptor acceptor_;
   std::unique_ptr<internal::Transport> transport_;
   std::shared_ptr<internal::RecordingHandler> opened_;
@@ -139,8 +145,6 @@ class RawPeer {
 
   // The link.
   std::optional<WorkerInfo> peer_;
-  std::optional<internal::LinkSecret> secret_;
-  bool half_is_known_ = false;
   std::uint64_t attempts_ = 0;
   internal::ConnectionName last_up_;
   std::uint64_t last_number_[internal::kLaneCount] = {};

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 import grpc
 
 from sinew_client import _protos
-from sinew_client._credentials import Credentials
+from sinew_client._credentials import Credentials, job_token
 from sinew_client._errors import ErrorCode, Execution, Origin, RpcError, from_grpc, is_grpc_error
 from sinew_client._values import Arguments, read_value
 from sinew_client._wire import MalformedMessage, read_response, write_request
@@ -67,6 +67,7 @@ def connect(
     credentials: Optional[Credentials] = None,
     *,
     expected_name: str = "",
+    token: Optional[str] = None,
     default_timeout: float = DEFAULT_TIMEOUT_S,
     connect_timeout: float = DEFAULT_CONNECT_TIMEOUT_S,
     interceptors: Sequence[Any] = (),
@@ -75,6 +76,7 @@ def connect(
 
     `credentials`: of the worker's kind; Credentials.insecure() if left out.
     `expected_name`: the name that the worker's certificate must cover, in place of the host; usually the worker's own.
+    `token`: the job's, where it has one; left out: what SINEW_JOB_TOKEN says, or the file that SINEW_JOB_TOKEN_FILE names.
     `default_timeout`: seconds for each call that has no limit of its own; math.inf for none.
     `connect_timeout`: seconds until RpcError, whose text has the reason as far as gRPC knows it.
     `interceptors`: of grpc.intercept_channel(), for tracing and the like. They see serialised messages.
@@ -85,6 +87,7 @@ def connect(
         address,
         credentials,
         expected_name=expected_name,
+        token=token,
         default_timeout=default_timeout,
         interceptors=interceptors,
     )
@@ -131,6 +134,7 @@ class Client:
         credentials: Optional[Credentials] = None,
         *,
         expected_name: str = "",
+        token: Optional[str] = None,
         default_timeout: float = DEFAULT_TIMEOUT_S,
         interceptors: Sequence[Any] = (),
     ) -> None:
@@ -138,6 +142,8 @@ class Client:
         host, port = _parse_address(address)
         self._address = address
         self._default_timeout = _checked_timeout(default_timeout, "default_timeout")
+        token = job_token() if token is None else token
+        self._authorization = (("authorization", f"Bearer {token}"),) if token else ()
         options: List[Tuple[str, Any]] = list(_OPTIONS)
         if expected_name:
             options.append(("grpc.ssl_target_name_override", expected_name))
@@ -202,10 +208,8 @@ class Client:
                 address=self._address,
             )
 
-    def _pairs(self, metadata: Optional[Metadata], method: str) -> Optional[Tuple[Tuple[str, Union[str, bytes]], ...]]:
-        if metadata is None:
-            return None
-        pairs = _checked_metadata(metadata)
+    def _pairs(self, metadata: Optional[Metadata], method: str) -> Tuple[Tuple[str, Union[str, bytes]], ...]:
+        pairs = self._authorization + _checked_metadata(metadata or ())
         size = sum(len(key) + len(value) + _METADATA_OVERHEAD_BYTES for key, value in pairs)
         # A worker's gRPC may answer more than it takes by closing the connection, and with it the calls of others.
         if size > _MAX_METADATA_BYTES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from os import PathLike
 from pathlib import Path
 from typing import Any, Optional, Union
@@ -62,6 +63,14 @@ class Credentials:
                 "Credentials.insecure_on_any_network()"
             )
         return grpc.insecure_channel(target, options)
+
+
+def job_token() -> str:
+    """The token of the job that the environment tells; "": none."""
+    path = os.environ.get("SINEW_JOB_TOKEN_FILE", "")
+    if path:
+        return Path(path).read_text(encoding="ascii").strip()
+    return os.environ.get("SINEW_JOB_TOKEN", "")
 
 
 def _is_loopback(host: str) -> bool:

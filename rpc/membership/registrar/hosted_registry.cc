@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "sinew/rpc/link/link_secret.h"
 
 namespace sinew::internal {
 namespace {
@@ -30,18 +29,9 @@ constexpr int kAwayLeases = 20;
 absl::Status registry_ends() { return absl::UnavailableError("this worker shuts down"); }
 
 /// Where somebody asks for the registrar at a worker that is none.
-absl::Status refuse_nobody(const SelfDescription& self) {
+absl::Status refuse_nobody(const SelfDescription& self, const proto::Hello& said) {
   return refuse(self, Refusal::kNotListeningYet,
-                "this worker does not hold the job's list of members", nullptr);
-}
-
-std::string draw_secret() {
-  std::string secret;
-  while (secret.size() < LinkSecret::kHalfBytes) {
-    const std::uint64_t bits = random_secret();
-    secret.append(reinterpret_cast<const char*>(&bits), sizeof bits);
-  }
-  return secret;
+                "this worker does not hold the job's list of members", said);
 }
 
 /// Whom to start where nobody answers.
@@ -73,7 +63,6 @@ HostedRegistry::HostedRegistry(Options options, Listener listener, Transport& tr
       transport_(transport),
       scheduler_(scheduler),
       seat_(std::move(seat)),
-      secret_(draw_secret()),
       client_(options_.client, now()),
       over_because_(registry_ends()) {}
 
@@ -101,7 +90,7 @@ std::shared_ptr<Registrar> HostedRegistry::registrar() const {
 
 absl::StatusOr<Acceptor::Accepted> HostedRegistry::accept(const proto::Hello& said) const {
   if (const auto held = registrar(); held != nullptr) return held->accept(said);
-  return refuse_nobody(options_.self);
+  return refuse_nobody(options_.self, said);
 }
 
 void HostedRegistry::after(Time pause, void (HostedRegistry::*work)()) {
@@ -230,7 +219,7 @@ void HostedRegistry::dial(const Contact& contact) {
   const std::uint64_t number = next_dial_++;
   dials_[number].contact = contact;
   dials_[number].channel =
-      RegistryChannel::open(transport_, options_.self, secret_, contact, events_of(number));
+      RegistryChannel::open(transport_, options_.self, contact, events_of(number));
 }
 
 RegistryChannel::Events HostedRegistry::events_of(std::uint64_t number) {
@@ -558,7 +547,7 @@ HostedStart hosted_registry(const MembershipOptions& options, SelfDescription se
       MutexLock lock(joined->mutex);
       registry = joined->registry;
     }
-    return registry == nullptr ? absl::StatusOr<Acceptor::Accepted>(refuse_nobody(self))
+    return registry == nullptr ? absl::StatusOr<Acceptor::Accepted>(refuse_nobody(self, said))
                                : registry->accept(said);
   };
   return made;

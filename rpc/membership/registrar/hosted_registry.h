@@ -120,7 +120,6 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
   Scheduler& scheduler_;
   const std::unique_ptr<RegistrarSeat> seat_;
   /// Proves to registrars that its connections are the same worker's.
-  const std::string secret_;
 
   mutable Mutex mutex_;
   View view_ ABSL_GUARDED_BY(mutex_);

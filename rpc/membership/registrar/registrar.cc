@@ -11,7 +11,6 @@
 #include "sinew/membership.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/link/identity_codec.h"
-#include "sinew/rpc/link/link_secret.h"
 #include "sinew/rpc/membership/parse_message.h"
 
 namespace sinew::internal {
@@ -84,19 +83,16 @@ void Registrar::end() {
 
 // ---- Connections.
 
-absl::Status Registrar::refused(Refusal refusal, const std::string& text) const {
-  return refuse(self_, refusal, text, nullptr);
-}
-
 absl::StatusOr<Acceptor::Accepted> Registrar::accept(const proto::Hello& said) {
   const WorkerInfo asker = read_identity(said.worker());
-  if (said.secret().size() != LinkSecret::kHalfBytes) {
-    return refused(Refusal::kNotAllowed, absl::StrCat("worker '", asker.name, "' has no secret"));
-  }
+  const auto refused = [&](Refusal refusal, const std::string& text) {
+    return refuse(self_, refusal, text, said);
+  };
   Acceptor::Accepted accepted;
   proto::Hello own;
   write_self(self_, own);
-  accepted.hello = own.SerializeAsString();
+  *own.mutable_expected() = said.worker();
+  accepted.hello = seal_hello(own, self_);
   std::shared_ptr<RegistryChannel> before;
   {
     MutexLock lock(mutex_);
@@ -107,14 +103,13 @@ absl::StatusOr<Acceptor::Accepted> Registrar::accept(const proto::Hello& said) {
       askers_.erase(found);
       return refused(Refusal::kNotListeningYet, "too many workers ask for the list; try again");
     }
-    const bool is_same = known.name == asker.name && known.secret == said.secret();
-    if ((!is_new && !is_same) || asker.incarnation == options_.own_worker) {
+    const bool is_same = is_new || known.name == asker.name;
+    if (!is_same || asker.incarnation == options_.own_worker) {
       return refused(
           Refusal::kNotAllowed,
           absl::StrFormat("this incarnation of worker '%s' is somebody else", asker.name));
     }
     known.name = asker.name;
-    known.secret = said.secret();
     known.number = ++connections_;
     known.process = nullptr;
     known.heard = now();

@@ -43,7 +43,6 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   /// A worker that has opened a connection.
   struct Asker {
     std::string name;
-    std::string secret;
     /// Null: it is down.
     std::shared_ptr<RegistryChannel> channel;
     /// Of the connection: the end of an old one is not that of a new one.
@@ -63,7 +62,6 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
     });
   }
   registry::Time now() const { return scheduler_.now().time_since_epoch(); }
-  absl::Status refused(Refusal refusal, const std::string& text) const;
   RegistryChannel::Events events_of(const WorkerInfo& asker, std::uint64_t number);
   void take(const WorkerInfo& asker, const std::string& message);
   void note_asked(Incarnation asker, std::uint64_t number);

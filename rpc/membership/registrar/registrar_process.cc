@@ -24,8 +24,10 @@ RegistrarProcess::RegistrarProcess(const Options& options, std::unique_ptr<Trans
       executor_(one_thread()),
       scheduler_(executor_, timers_, Clock::system()),
       transport_(std::move(transport)) {
-  self_.worker = {kName, -1, random_incarnation()};
+  self_.key = WorkerKey::draw();
+  self_.worker = {kName, -1, self_.key->incarnation()};
   self_.job = options_.job;
+  self_.token = options_.token;
   registry::Options table;
   table.registrar = self_.worker.incarnation;
   table.job = options_.job;
@@ -58,11 +60,11 @@ absl::StatusOr<Acceptor::Accepted> RegistrarProcess::on_connection(
   if (!said.ok()) return said.status();
   if (Unwelcome unwelcome = check_hello(*said, self_, remote);
       unwelcome.refusal != Refusal::kNone) {
-    return refuse(self_, unwelcome.refusal, unwelcome.text, nullptr);
+    return refuse(self_, unwelcome.refusal, unwelcome.text, *said);
   }
   if (said->asks_registrar()) return registrar_->accept(*said);
   return refuse(self_, Refusal::kWhoAnswers,
-                absl::StrCat("the registrar of job '", options_.job, "' answers here"), nullptr);
+                absl::StrCat("the registrar of job '", options_.job, "' answers here"), *said);
 }
 
 }  // namespace sinew::internal

@@ -20,6 +20,8 @@ class RegistrarProcess final : public Acceptor {
  public:
   struct Options {
     std::string job = "default";
+    /// Empty: everybody may ask.
+    std::string token;
     /// 0: open membership.
     int world_size = 0;
     registry::Time lease = std::chrono::seconds(15);

@@ -23,8 +23,7 @@ class Question final : public ConnectionHandler {
   void on_frames(const std::shared_ptr<Connection>&, Lane, std::vector<Frame>) override {}
   void on_down(const std::shared_ptr<Connection>&, const absl::Status& reason) override {
     const absl::StatusOr<proto::Hello> said = read_refusal(reason);
-    const bool is_told = said.ok() && said->refusal() == proto::WHO_ANSWERS;
-    if (is_told && said->worker().incarnation() != 0) {
+    if (said.ok() && said->refusal() == proto::WHO_ANSWERS && is_signed(*said)) {
       on_answer_({said->worker().incarnation()});
     } else if (absl::IsNotFound(reason)) {
       on_answer_({});
@@ -39,7 +38,6 @@ class Question final : public ConnectionHandler {
 
 std::shared_ptr<RegistryChannel> RegistryChannel::open(Transport& transport,
                                                        const SelfDescription& self,
-                                                       const std::string& secret,
                                                        const Contact& contact, Events events) {
   auto channel =
       std::make_shared<RegistryChannel>(std::move(events), std::numeric_limits<std::size_t>::max());
@@ -47,9 +45,8 @@ std::shared_ptr<RegistryChannel> RegistryChannel::open(Transport& transport,
   proto::Hello hello;
   write_self(self, hello);
   hello.set_asks_registrar(true);
-  hello.set_secret(secret);
   std::shared_ptr<Connection> connection =
-      transport.connect(contact.address, hello.SerializeAsString(), contact.name, channel);
+      transport.connect(contact.address, seal_hello(hello, self), contact.name, channel);
   absl::Status closed;
   {
     MutexLock lock(channel->mutex_);
@@ -130,7 +127,7 @@ void ask_who_answers(Transport& transport, const SelfDescription& self, const Co
                      std::function<void(Incarnation answerer)> on_answer) {
   proto::Hello hello;
   write_self(self, hello);
-  transport.connect(contact.address, hello.SerializeAsString(), contact.name,
+  transport.connect(contact.address, seal_hello(hello, self), contact.name,
                     std::make_shared<Question>(std::move(on_answer)));
 }
 

@@ -36,11 +36,9 @@ class RegistryChannel final : public ConnectionHandler,
   /// What a registrar takes of an asker in one message.
   static constexpr std::size_t kMostAskedBytes = std::size_t{16} << 20;
 
-  /// Asks for the registrar at that address. `secret`: of this worker, for registrars alone; it
-  /// proves that a later connection is the same worker's.
+  /// Asks for the registrar at that address.
   static std::shared_ptr<RegistryChannel> open(Transport& transport, const SelfDescription& self,
-                                               const std::string& secret, const Contact& contact,
-                                               Events events);
+                                               const Contact& contact, Events events);
   /// The registrar's end.
   static std::shared_ptr<RegistryChannel> accept(Events events);
 

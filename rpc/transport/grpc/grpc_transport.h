@@ -60,6 +60,8 @@ struct GrpcTransportOptions {
   /// `advertised`, the local address that routes there is advertised.
   std::string advertise_towards;
   Credentials credentials = Credentials::insecure();
+  /// What foreign clients must bring as "authorization: Bearer ..."; empty: nothing.
+  std::string client_token;
   Transport::Limits limits;
   GrpcTuning tuning;
   /// Ways for large payloads to travel beside gRPC, apart from that of `same_host_plane`, which

@@ -1,5 +1,7 @@
 #include "sinew/rpc/transport/grpc/server/worker_service.h"
 
+#include <openssl/crypto.h>
+
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -27,6 +29,12 @@ void WorkerService::serve(std::unique_ptr<ServerCall> call) {
   const std::string& method = call->method();
   if (method == kExchangeMethod) {
     serve_exchange(std::move(call));
+  } else if (is_for_clients(method) && !brings_token(*call)) {
+    ServerCall::refuse(
+        std::move(call),
+        did_not_run(absl::UnauthenticatedError(
+            "this worker's job has a token, and the call does not bring it: clients send what "
+            "SINEW_JOB_TOKEN says as metadata \"authorization: Bearer TOKEN\"")));
   } else if (method == kCallMethod) {
     ForeignUnaryCall::start(core_, foreign_calls_, unary_, std::move(call));
   } else if (method == kHealthCheckMethod) {
@@ -41,6 +49,22 @@ void WorkerService::serve(std::unique_ptr<ServerCall> call) {
         absl::UnimplementedError(absl::StrCat("a Sinew worker has no method ", printable(method)));
     ServerCall::refuse(std::move(call), unknown);
   }
+}
+
+// Health is open to the probes of orchestrators, which have no place for a token.
+bool WorkerService::is_for_clients(const std::string& method) {
+  return method == kCallMethod ||
+         std::find(std::begin(kReflectionMethods), std::end(kReflectionMethods), method) !=
+             std::end(kReflectionMethods);
+}
+
+bool WorkerService::brings_token(const ServerCall& call) const {
+  const std::string& token = core_->options().client_token;
+  if (token.empty()) return true;
+  const std::string expected = absl::StrCat("Bearer ", token);
+  const std::string brought = call.metadata("authorization");
+  return brought.size() == expected.size() &&
+         CRYPTO_memcmp(brought.data(), expected.data(), expected.size()) == 0;
 }
 
 void WorkerService::serve_exchange(std::unique_ptr<ServerCall> call) {

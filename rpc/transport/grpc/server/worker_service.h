@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "sinew/rpc/transport/grpc/connection/accepted_connection.h"
 #include "sinew/rpc/transport/grpc/connection/transport_core.h"
@@ -25,6 +26,8 @@ class WorkerService {
   void end_foreign_calls(const absl::Status& status) { foreign_calls_->end_all(status); }
 
  private:
+  static bool is_for_clients(const std::string& method);
+  bool brings_token(const ServerCall& call) const;
   void serve_exchange(std::unique_ptr<ServerCall> call);
 
   const std::shared_ptr<TransportCore> core_;

@@ -1,0 +1,197 @@
+// A job with a token, as whoever does not know it sees it.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "gtest/gtest.h"
+#include "sinew/rpc.grpc.pb.h"
+#include "sinew/tests/process/test_methods.h"
+#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/raw_asker.h"
+#include "sinew/tests/support/raw_peer.h"
+#include "sinew/tests/support/temporary_folder.h"
+
+namespace secretive {
+
+std::string metadata() {
+  std::string keys;
+  for (const auto& [key, value] : sinew::CallContext::current().metadata()) keys += key + " ";
+  return keys;
+}
+
+}  // namespace secretive
+SINEW_METHOD(secretive::metadata);
+
+namespace sinew {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kToken[] = "a token of this job";
+std::string token() { return "0123456789abcdef0123456789abcdef"; }
+
+class WithToken : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    testing::ClusterOptions options;
+    options.names = testing::worker_names(2);
+    options.transport = testing::ClusterTransport::kGrpc;
+    options.methods = testapp::methods();
+    options.methods.add<&secretive::metadata>();
+    options.tweak = [](int, WorkerOptions& worker) { worker.job_token = token(); };
+    cluster_ = std::make_unique<testing::Cluster>(std::move(options));
+  }
+  void TearDown() override { cluster_->shutdown(); }
+
+  std::string address() const { return cluster_->worker(0).address(); }
+  grpc::Status call(const std::string& authorization, std::string* result = nullptr) {
+    const auto stub =
+        proto::Worker::NewStub(grpc::CreateChannel(address(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    if (!authorization.empty()) context.AddMetadata("authorization", authorization);
+    proto::CallRequest request;
+    request.mutable_call()->set_method("secretive::metadata");
+    proto::CallResponse response;
+    const grpc::Status status = stub->Call(&context, request, &response);
+    if (result != nullptr) *result = response.reply().value().text();
+    return status;
+  }
+  /// What a method of the standard services ends with.
+  grpc::Status standard(const std::string& method) {
+    grpc::GenericStub stub(grpc::CreateChannel(address(), grpc::InsecureChannelCredentials()));
+    grpc::CompletionQueue queue;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    const grpc::Slice nothing;
+    const auto call =
+        stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&nothing, 1), &queue);
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    call->StartCall();
+    call->Finish(&answer, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    EXPECT_TRUE(queue.Next(&tag, &ok));
+    return status;
+  }
+
+  std::unique_ptr<testing::Cluster> cluster_;
+};
+
+TEST_F(WithToken, MembersCallEachOther) {
+  EXPECT_EQ(cluster_->worker(1).rpc_sync<&testapp::add>(0, 1, 2), 3);
+}
+
+TEST_F(WithToken, WhoDoesNotKnowItOpensNoConnection) {
+  for (const std::string& known : {std::string(), token() + "0"}) {
+    testing::RawPeer stranger({"stranger", -1, {}});
+    stranger.set_peer(cluster_->worker(0).info());
+    stranger.set_token(known);
+    const absl::Status refused = stranger.connect(address());
+    EXPECT_EQ(stranger.refused_as(), proto::NOT_ALLOWED) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("does not know the token of this job"));
+    EXPECT_THAT(std::string(refused.message()), Not(HasSubstr(token())));
+    // It is not told who answers, either.
+    EXPECT_FALSE(stranger.ask(address()).ok());
+    EXPECT_EQ(stranger.refused_as(), proto::NOT_ALLOWED);
+    testing::RawAsker asker({"asker", -1, {}});
+    asker.set_token(known);
+    EXPECT_THAT(std::string(asker.open(address()).message()), HasSubstr("does not know the token"));
+  }
+  testing::RawPeer guest({"guest", -1, {}});
+  guest.set_token(token());
+  EXPECT_TRUE(guest.connect(address()).ok());
+}
+
+TEST_F(WithToken, AWorkerThatDoesNotKnowItDoesNotJoin) {
+  const auto join = [this](const std::string& known) {
+    WorkerOptions late;
+    late.name = "late";
+    late.init_method = "tcp://" + address();
+    late.found_job = FoundJob::kNever;
+    late.job_token = known;
+    late.join_timeout = std::chrono::seconds(60);
+    return testing::error_of([&] { init_rpc(late); });
+  };
+  for (const std::string& known : {std::string(), token() + "0"}) {
+    const RpcError error = join(known);
+    EXPECT_THAT(error.message(), HasSubstr("does not know the token of this job: give all"))
+        << error.message();
+  }
+}
+
+TEST_F(WithToken, ClientsBringIt) {
+  for (const std::string& wrong :
+       {std::string(), "Bearer " + token() + "0", token(), "Basic " + token()}) {
+    const grpc::Status refused = call(wrong);
+    EXPECT_EQ(refused.error_code(), grpc::UNAUTHENTICATED) << refused.error_message();
+    EXPECT_THAT(refused.error_message(), HasSubstr("authorization: Bearer TOKEN"));
+    EXPECT_THAT(refused.error_message(), Not(HasSubstr(token())));
+  }
+  std::string keys;
+  const grpc::Status called = call("Bearer " + token(), &keys);
+  EXPECT_TRUE(called.ok()) << called.error_message();
+  // Methods do not see it.
+  EXPECT_THAT(keys, HasSubstr("user-agent"));
+  EXPECT_THAT(keys, Not(HasSubstr("authorization")));
+}
+
+TEST_F(WithToken, OfTheStandardServicesHealthIsForEverybody) {
+  EXPECT_TRUE(standard("/grpc.health.v1.Health/Check").ok());
+  for (const char* version : {"v1", "v1alpha"}) {
+    const grpc::Status status = standard(
+        absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo"));
+    EXPECT_EQ(status.error_code(), grpc::UNAUTHENTICATED) << status.error_message();
+  }
+}
+
+TEST(Tokens, AWorkerTakesNoneThatIsNone) {
+  WorkerOptions options;
+  options.name = "alone";
+  options.init_method = "inproc://nowhere";
+  options.job_token = kToken;
+  const RpcError error = testing::error_of([&] { init_rpc(options); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("WorkerOptions::job_token has no token of a job"));
+  EXPECT_THAT(error.message(), Not(HasSubstr(kToken)));
+}
+
+// Who has a token does not tell its calls to somebody without one that answers in a worker's place.
+TEST(Tokens, AWorkerWithoutOneIsNotTalkedTo) {
+  const testing::TemporaryFolder folder;
+  WorkerOptions open;
+  open.name = "open";
+  open.init_method = "file://" + folder.file("open");
+  open.found_job = FoundJob::kAlways;
+  const Worker worker = init_rpc(open);
+  WorkerOptions secret = open;
+  secret.name = "secret";
+  secret.found_job = FoundJob::kNever;
+  secret.job_token = token();
+  const RpcError error = testing::error_of([&] { init_rpc(secret); });
+  EXPECT_THAT(error.message(), HasSubstr("has a token of its job, and worker 'open' has none"));
+  worker.shutdown();
+}
+
+TEST(EncryptedOnly, WhatWouldSendInTheClearDoesNotStart) {
+  const testing::TemporaryFolder folder;
+  WorkerOptions options;
+  options.name = "alone";
+  options.init_method = "file://" + folder.file("job");
+  options.encrypted_only = true;
+  const RpcError error = testing::error_of([&] { init_rpc(options); });
+  EXPECT_EQ(error.code(), ErrorCode::kPermissionDenied);
+  EXPECT_THAT(error.message(), HasSubstr("and its credentials do not use TLS"));
+}
+
+}  // namespace
+}  // namespace sinew
