@@ -63,7 +63,7 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/clients/python/" DESTINATION "${CMAKE_I
         PATTERN pyproject.toml PATTERN README.md PATTERN __pycache__ EXCLUDE PATTERN tests EXCLUDE)
 
 if(SINEW_RUN)
-  install(TARGETS sinew-run sinew-registrar EXPORT SinewToolsTargets RUNTIME COMPONENT sinew_tools)
+  install(TARGETS sinew-run sinew-ctl sinew-registrar EXPORT SinewToolsTargets RUNTIME COMPONENT sinew_tools)
   # Apart: whoever has the libraries alone has no file that would be missing.
   install(EXPORT SinewToolsTargets NAMESPACE Sinew:: DESTINATION "${sinew_package_dir}" COMPONENT sinew_tools)
 endif()

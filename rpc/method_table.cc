@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <utility>
 
 #include "absl/container/btree_map.h"
@@ -89,6 +90,20 @@ const MethodRules* MethodTable::restriction(std::string_view method) const {
   return nullptr;
 }
 
+namespace {
+
+std::string families_of(const std::vector<std::string>& methods) {
+  std::set<std::string> families;
+  for (const std::string& method : methods) {
+    if (!is_of_a_layer(method)) continue;
+    const std::size_t dot = method.find('.', method.find('.') + 1);
+    families.insert(dot == std::string::npos ? method : method.substr(0, dot) + ".*");
+  }
+  return absl::StrJoin(families, ", ");
+}
+
+}  // namespace
+
 absl::Status MethodTable::check_restrictions(const std::vector<std::string>& methods) const {
   for (const auto& [pattern, rules] : impl_->restrictions) {
     const bool matches_one = std::any_of(
@@ -99,7 +114,7 @@ absl::Status MethodTable::check_restrictions(const std::vector<std::string>& met
     return absl::InvalidArgumentError(absl::StrFormat(
         "MethodTable::restrict(\"%s\") matches no method of the layers that this program includes: "
         "%s",
-        internal::printable(pattern, 128), absl::StrJoin(methods, ", ")));
+        internal::printable(pattern, 128), families_of(methods)));
   }
   return absl::OkStatus();
 }

@@ -204,7 +204,8 @@ Meeting at_file(const GroupOptions& options, const Rendezvous& place) {
 }  // namespace
 
 Meeting find_meeting(const GroupOptions& options, Clock::TimePoint deadline) {
-  const absl::StatusOr<bool> encrypted_only = encrypted_only_of(process_environment());
+  const absl::StatusOr<bool> encrypted_only =
+      switch_of(process_environment(), "SINEW_ENCRYPTED_ONLY");
   if (!encrypted_only.ok()) throw_error(encrypted_only.status());
   check_encryption(options, *encrypted_only);
   if (options.worker) return over_worker(options, *options.worker);

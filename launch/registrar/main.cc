@@ -4,12 +4,14 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/synchronization/notification.h"
 #include "sinew/rpc/base/environment.h"
+#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/job_token.h"
 #include "sinew/rpc/base/stop_signal.h"
 #include "sinew/rpc/membership/registrar/registrar_process.h"
@@ -55,28 +57,33 @@ void add_flags(CLI::App& app, Flags& flags) {
   app.set_version_flag("--version", "sinew-registrar " SINEW_VERSION_STRING);
 }
 
-sinew::Credentials credentials_of(const Flags& flags) {
-  if (!flags.tls.ca.empty()) return sinew::Credentials::mutual_tls(flags.tls);
-  return flags.trusted_network ? sinew::Credentials::insecure_on_any_network()
-                               : sinew::Credentials::insecure();
+/// What the flags do not say the environment does.
+sinew::Credentials credentials_of(const Flags& flags, const sinew::EnvironmentReader& environment) {
+  using sinew::Credentials;
+  const absl::StatusOr<bool> job_tls = sinew::switch_of(environment, "SINEW_JOB_TLS");
+  const absl::StatusOr<bool> encrypted = sinew::switch_of(environment, "SINEW_ENCRYPTED_ONLY");
+  if (!job_tls.ok()) sinew::internal::throw_error(job_tls.status());
+  if (!encrypted.ok()) sinew::internal::throw_error(encrypted.status());
+  if (!flags.tls.ca.empty()) return Credentials::mutual_tls(flags.tls);
+  if (*job_tls && !flags.trusted_network) {
+    const std::string host = flags.bind.substr(0, flags.bind.rfind(':'));
+    absl::StatusOr<Credentials> made =
+        Credentials::for_worker(flags.registrar.token, flags.registrar.job, "registrar",
+                                {"localhost", "127.0.0.1", "::1", host});
+    if (!made.ok()) sinew::internal::throw_error(made.status());
+    return *std::move(made);
+  }
+  if (*encrypted) {
+    throw std::invalid_argument("SINEW_ENCRYPTED_ONLY is 1: give --ca, --cert and --key");
+  }
+  return flags.trusted_network ? Credentials::insecure_on_any_network() : Credentials::insecure();
 }
 
 int run(Flags flags) {
-  absl::StatusOr<std::string> token = sinew::internal::read_job_token(sinew::process_environment());
-  if (!token.ok()) {
-    std::cerr << "sinew-registrar: " << token.status().message() << "\n";
-    return 2;
-  }
+  const sinew::EnvironmentReader environment = sinew::process_environment();
+  absl::StatusOr<std::string> token = sinew::internal::read_job_token(environment);
+  if (!token.ok()) sinew::internal::throw_error(token.status());
   flags.registrar.token = *std::move(token);
-  const absl::StatusOr<bool> encrypted_only =
-      sinew::encrypted_only_of(sinew::process_environment());
-  if (!encrypted_only.ok() || (*encrypted_only && flags.tls.ca.empty())) {
-    std::cerr << "sinew-registrar: "
-              << (encrypted_only.ok() ? "SINEW_ENCRYPTED_ONLY is 1: give --ca, --cert and --key"
-                                      : encrypted_only.status().message())
-              << "\n";
-    return 2;
-  }
   // From before anybody is told that it runs: who starts it may end it at once.
   absl::Notification is_over;
   const sinew::StopSignal signal([&] { is_over.Notify(); });
@@ -85,7 +92,7 @@ int run(Flags flags) {
   sinew::internal::GrpcTransportOptions transport;
   transport.listen = {flags.bind};
   transport.advertise_towards = flags.bind;
-  transport.credentials = credentials_of(flags);
+  transport.credentials = credentials_of(flags, environment);
   transport.tuning.same_host_plane = false;
   const auto started = RegistrarProcess::start(
       flags.registrar, sinew::internal::make_grpc_transport(std::move(transport)));

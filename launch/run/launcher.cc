@@ -140,6 +140,7 @@ JobProcess::Start Launcher::start(std::size_t process, int attempt) {
   variables["TORCHELASTIC_MAX_RESTARTS"] = absl::StrCat(options_.max_restarts);
   variables["TORCHELASTIC_RUN_ID"] = options_.run_id;
   if (!job_token_.empty()) variables[kJobToken] = job_token_;
+  if (options_.tls) variables["SINEW_JOB_TLS"] = "1";
 
   ChildCommand command;
   command.program = role->command.front();

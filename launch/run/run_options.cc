@@ -17,7 +17,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "sinew/launch/run/host_devices.h"
+#include "sinew/rpc/base/environment.h"
 #include "sinew/rpc/base/host_limits.h"
+#include "sinew/rpc/base/job_token.h"
 #include "sinew/rpc/base/loopback.h"
 #include "sinew/version.h"
 
@@ -144,6 +146,9 @@ void add_flags(CLI::App& app, Flags& flags, RunOptions& options) {
                  "terminal (with --prefix: to both)");
   app.add_flag("--prefix", flags.prefix,
                "Puts role and rank in front of each line of output, and keeps lines whole");
+  app.add_flag("--tls", options.tls,
+               "Workers encrypt and prove to each other that they know the job's token, as "
+               "Credentials::job_tls() says");
   app.add_flag("--table", flags.table, "Prints who ended how in the end, also when nothing failed");
 }
 
@@ -261,6 +266,18 @@ absl::Status check_run_id(const RunOptions& options) {
                                                  options.run_id, "' cannot be one"));
 }
 
+absl::Status check_tls(const RunOptions& options) {
+  if (!options.tls || !own_job_token(options.nodes, options.master_port).empty()) {
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<std::string> token = read_job_token(process_environment());
+  if (!token.ok()) return token.status();
+  if (!token->empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--tls goes by the job's token, which others may need too: set ", kJobToken,
+                   " or ", kJobTokenFile, ", the same wherever the job is started"));
+}
+
 /// On several nodes it must be the same, so that it cannot be made up: torchrun's "none" it is.
 std::string default_run_id(const RunOptions& options) {
   if (options.nodes > 1) return "none";
@@ -274,7 +291,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 absl::Status complete(const Flags& flags, std::vector<std::string> words, RunOptions& options) {
   if (absl::Status split = split_roles(flags, std::move(words), options); !split.ok()) return split;
-  for (const auto& check : {check_roles, check_nodes, check_leader, check_run_id}) {
+  for (const auto& check : {check_roles, check_nodes, check_leader, check_run_id, check_tls}) {
     if (absl::Status checked = check(options); !checked.ok()) return checked;
   }
   options.first_back_off = milliseconds(flags.back_off_s);

@@ -33,6 +33,8 @@ struct RunOptions {
   std::chrono::milliseconds grace{10000};
   std::chrono::milliseconds leave_grace{10000};
   std::string run_id;
+  /// Workers encrypt, and prove to each other that they know the job's token.
+  bool tls = false;
   /// Empty: output goes to that of sinew-run.
   std::string log_dir;
   Prefix prefix = Prefix::kNone;

@@ -15,12 +15,12 @@ EnvironmentReader process_environment() {
   };
 }
 
-absl::StatusOr<bool> encrypted_only_of(const EnvironmentReader& environment) {
-  const std::string said = environment("SINEW_ENCRYPTED_ONLY").value_or("");
+absl::StatusOr<bool> switch_of(const EnvironmentReader& environment, const std::string& name) {
+  const std::string said = environment(name).value_or("");
   if (said == "1") return true;
   if (said.empty() || said == "0") return false;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "SINEW_ENCRYPTED_ONLY is '", internal::printable(said, 64), "': 1, 0 or nothing is meant"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is '", internal::printable(said, 64), "': 1, 0 or nothing is meant"));
 }
 
 }  // namespace sinew

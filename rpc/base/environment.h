@@ -14,8 +14,7 @@ using EnvironmentReader = std::function<std::optional<std::string>(const std::st
 /// That of the process.
 EnvironmentReader process_environment();
 
-/// Whether SINEW_ENCRYPTED_ONLY is 1: nothing of this process is to leave it in the clear.
-/// kInvalidArgument for anything but 0, 1 and nothing.
-absl::StatusOr<bool> encrypted_only_of(const EnvironmentReader& environment);
+/// Whether a variable is 1. kInvalidArgument for anything but 0, 1 and nothing.
+absl::StatusOr<bool> switch_of(const EnvironmentReader& environment, const std::string& name);
 
 }  // namespace sinew

@@ -12,9 +12,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
-#include "sinew/rpc/base/error.h"
 
 namespace sinew::internal {
 namespace {

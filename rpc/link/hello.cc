@@ -8,6 +8,7 @@
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/worker_name.h"
 #include "sinew/rpc/link/identity_codec.h"
+#include "sinew/rpc/transport/authority.h"
 
 namespace sinew::internal {
 namespace {
@@ -22,6 +23,22 @@ std::string proof_of_token(proto::Hello hello, const std::string& token) {
   hello.clear_signature();
   hello.clear_token_proof();
   return mac_of(token, hello.SerializeAsString());
+}
+
+// Certificates that name no job are good for all that trust their authority.
+Unwelcome check_job(const SelfDescription& self, const AuthenticatedPeer& remote) {
+  if (!remote.authenticated) return {};
+  const std::string own = job_uri(self.job);
+  std::string other;
+  for (const std::string& name : remote.names) {
+    if (name == own) return {};
+    if (is_job_uri(name)) other = name;
+  }
+  if (other.empty()) return {};
+  return {Refusal::kNotAllowed,
+          absl::StrFormat("a certificate is for %s, and this is the job '%s': use certificates of "
+                          "this job",
+                          printable(other, 256), self.job)};
 }
 
 Unwelcome check_token(const proto::Hello& hello, const SelfDescription& self) {
@@ -121,7 +138,7 @@ absl::StatusOr<proto::Hello> parse_hello(const std::string& bytes, const std::st
 }
 
 Unwelcome check_hello(const proto::Hello& hello, const SelfDescription& self,
-                      const AuthenticatedPeer& remote) {
+                      const AuthenticatedPeer& remote, Certified certified) {
   if (hello.protocol() != kProtocolVersion) {
     return {
         Refusal::kOtherProtocol,
@@ -150,7 +167,10 @@ Unwelcome check_hello(const proto::Hello& hello, const SelfDescription& self,
   if (Unwelcome stranger = check_token(hello, self); stranger.refusal != Refusal::kNone) {
     return stranger;
   }
-  if (remote.authenticated &&
+  if (Unwelcome stranger = check_job(self, remote); stranger.refusal != Refusal::kNone) {
+    return stranger;
+  }
+  if (remote.authenticated && certified == Certified::kTheName &&
       std::find(remote.names.begin(), remote.names.end(), name) == remote.names.end()) {
     return {Refusal::kNotAllowed,
             absl::StrFormat("a worker says that its name is '%s', but its certificate is for %s: "

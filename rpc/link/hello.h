@@ -44,13 +44,15 @@ absl::StatusOr<proto::Hello> read_refusal(const absl::Status& status);
 
 /// Parses a hello and checks what does not depend on the link: version, job, the name's form, that
 /// it is signed and knows the job's token, and that the certificate, where there is one, covers the
-/// name. The error has a refusal.
+/// job, and the name unless it was looked at for the address that was called. The error has a
+/// refusal.
 struct Unwelcome {
   Refusal refusal = Refusal::kNone;
   std::string text;
 };
 absl::StatusOr<proto::Hello> parse_hello(const std::string& bytes, const std::string& address);
+enum class Certified { kTheName, kTheAddress };
 Unwelcome check_hello(const proto::Hello& hello, const SelfDescription& self,
-                      const AuthenticatedPeer& remote);
+                      const AuthenticatedPeer& remote, Certified certified = Certified::kTheName);
 
 }  // namespace sinew::internal

@@ -135,8 +135,8 @@ absl::StatusOr<LinkHello> LinkRunner::check_answer(const Wire& wire,
     return absl::NotFoundError(
         absl::StrFormat("another worker answers at %s than '%s'", wire.dialled, peer_.name));
   }
-  // A certificate has been looked at for the address that was called.
-  if (const Unwelcome unwelcome = check_hello(*said, table_.self(), AuthenticatedPeer());
+  if (const Unwelcome unwelcome =
+          check_hello(*said, table_.self(), connection.remote(), Certified::kTheAddress);
       unwelcome.refusal != Refusal::kNone) {
     return absl::PermissionDeniedError(unwelcome.text);
   }

@@ -6,6 +6,7 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <openssl/x509_vfy.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,6 +21,7 @@
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/transport/authority.h"
 
 namespace sinew {
 namespace {
@@ -49,6 +51,16 @@ absl::StatusOr<std::string> read_file(const std::string& path, const std::string
         "cannot read ", role, ": ", error != 0 ? std::strerror(error) : "it is empty"));
   }
   return content;
+}
+
+absl::Status check_key_file(const std::string& path, const std::string& role) {
+  struct stat about {};
+  // Reading says why it is not there.
+  if (::stat(path.c_str(), &about) != 0 || (about.st_mode & (S_IROTH | S_IWOTH)) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(role, " can be read or changed by everybody on this machine: chmod 600"));
 }
 
 BioPtr open_text(const std::string& text) {
@@ -196,6 +208,23 @@ Credentials Credentials::mutual_tls(TlsPem pem) {
                      TlsFiles{std::move(pem.ca), std::move(pem.certificate), std::move(pem.key)});
 }
 
+Credentials Credentials::job_tls() { return Credentials(Kind::kJobTls); }
+
+absl::StatusOr<Credentials> Credentials::for_worker(const std::string& token,
+                                                    const std::string& job,
+                                                    const std::string& worker,
+                                                    const std::vector<std::string>& hosts) {
+  // As long as a job may take; whoever starts again makes another one.
+  constexpr int kDays = 3650;
+  const absl::StatusOr<internal::Authority> authority = internal::Authority::of_token(token, job);
+  if (!authority.ok()) return authority.status();
+  absl::StatusOr<TlsPem> pem = authority->issue({worker, hosts}, kDays);
+  if (!pem.ok()) return pem.status();
+  return Credentials(
+      Kind::kJobTls, Source::kMemory,
+      TlsFiles{std::move(pem->ca), std::move(pem->certificate), std::move(pem->key)});
+}
+
 absl::StatusOr<TlsPem> Credentials::load() const {
   TlsPem pem{texts_.ca, texts_.certificate, texts_.key};
   TlsFiles roles{"the CA given", "the certificate given", "the private key given"};
@@ -207,6 +236,7 @@ absl::StatusOr<TlsPem> Credentials::load() const {
     if (!ca.ok()) return ca.status();
     absl::StatusOr<std::string> certificate = read_file(texts_.certificate, roles.certificate);
     if (!certificate.ok()) return certificate.status();
+    if (absl::Status is_own = check_key_file(texts_.key, roles.key); !is_own.ok()) return is_own;
     absl::StatusOr<std::string> key = read_file(texts_.key, roles.key);
     if (!key.ok()) return key.status();
     pem = {*std::move(ca), *std::move(certificate), *std::move(key)};
@@ -215,7 +245,10 @@ absl::StatusOr<TlsPem> Credentials::load() const {
   return pem;
 }
 
-absl::Status Credentials::check() const { return uses_tls() ? load().status() : absl::OkStatus(); }
+absl::Status Credentials::check() const {
+  const bool has_texts = uses_tls() && !(is_of_job() && texts_.key.empty());
+  return has_texts ? load().status() : absl::OkStatus();
+}
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials::channel_credentials() const {
   if (!uses_tls()) return grpc::InsecureChannelCredentials();
@@ -223,7 +256,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials::channel_c
   if (!pem.ok()) return pem.status();
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = std::move(pem->ca);
-  if (kind_ == Kind::kMutualTls) {
+  if (kind_ != Kind::kTls) {
     options.pem_cert_chain = std::move(pem->certificate);
     options.pem_private_key = std::move(pem->key);
   }
@@ -235,8 +268,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials::server_cre
   absl::StatusOr<TlsPem> pem = load();
   if (!pem.ok()) return pem.status();
   const grpc_ssl_client_certificate_request_type asks_for =
-      kind_ == Kind::kMutualTls ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                                : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
+      kind_ != Kind::kTls ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                          : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
   if (source_ == Source::kFiles) {
     namespace tls = grpc::experimental;
     tls::TlsServerCredentialsOptions watched(std::make_shared<tls::FileWatcherCertificateProvider>(

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -53,12 +54,24 @@ class Credentials {
   /// TLS in which both sides must show a certificate that an authority of the other's signed.
   static Credentials mutual_tls(TlsFiles files);
   static Credentials mutual_tls(TlsPem pem);
+  /// Mutual TLS among all who know the job's token (WorkerOptions::job_token), without files: each
+  /// worker makes its certificate itself, by an authority that follows from the token. A name
+  /// proves no more than that its owner knows the token. SINEW_JOB_TLS=1 in the environment, as
+  /// sinew-run
+  /// --tls sets it, puts this in the place of insecure().
+  static Credentials job_tls();
 
   bool loopback_only() const { return kind_ == Kind::kInsecure; }
   /// Whether connections are encrypted and the accepting side proves who it is.
-  bool uses_tls() const { return kind_ == Kind::kTls || kind_ == Kind::kMutualTls; }
+  bool uses_tls() const { return kind_ != Kind::kInsecure && kind_ != Kind::kInsecureAnywhere; }
   /// Whether both ends of a connection know who the other one is.
   bool proves_callers() const { return kind_ == Kind::kMutualTls; }
+  /// Whether they are job_tls(), which take effect by for_worker().
+  bool is_of_job() const { return kind_ == Kind::kJobTls; }
+  /// job_tls() for a worker that is found at those hosts. Errors: as Authority::issue() has them.
+  static absl::StatusOr<Credentials> for_worker(const std::string& token, const std::string& job,
+                                                const std::string& worker,
+                                                const std::vector<std::string>& hosts);
 
   /// kInvalidArgument, naming the file, when one is missing or not what it should be, when key and
   /// certificate do not belong together, or when none of the authorities signed the certificate;
@@ -71,7 +84,7 @@ class Credentials {
   absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials() const;
 
  private:
-  enum class Kind { kInsecure, kInsecureAnywhere, kTls, kMutualTls };
+  enum class Kind { kInsecure, kInsecureAnywhere, kTls, kMutualTls, kJobTls };
   enum class Source { kFiles, kMemory };
 
   explicit Credentials(Kind kind) : kind_(kind) {}

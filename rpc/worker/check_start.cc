@@ -83,7 +83,16 @@ void add_environment(WorkerOptions& options) {
     if (!token.ok()) throw_error(token.status());
     options.job_token = *std::move(token);
   }
-  const absl::StatusOr<bool> encrypted_only = encrypted_only_of(environment);
+  const absl::StatusOr<bool> job_tls = switch_of(environment, "SINEW_JOB_TLS");
+  if (!job_tls.ok()) throw_error(job_tls.status());
+  if (*job_tls && options.credentials.loopback_only()) options.credentials = Credentials::job_tls();
+  if (options.credentials.is_of_job() && options.job_token.empty()) {
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("worker '%s' has Credentials::job_tls(), and no token: set %s, "
+                                   "%s or WorkerOptions::job_token",
+                                   options.name, kJobToken, kJobTokenFile));
+  }
+  const absl::StatusOr<bool> encrypted_only = switch_of(environment, "SINEW_ENCRYPTED_ONLY");
   if (!encrypted_only.ok()) throw_error(encrypted_only.status());
   options.encrypted_only = options.encrypted_only || *encrypted_only;
 }

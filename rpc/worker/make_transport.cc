@@ -104,6 +104,21 @@ absl::Status add_ucx(const Credentials& credentials, GrpcTransportOptions& grpc)
   return absl::OkStatus();
 }
 
+// Whoever knows the token may be found anywhere: all certificates are for where the job is looked
+// for.
+absl::StatusOr<Credentials> credentials_of(const WorkerOptions& options,
+                                           const Rendezvous& rendezvous) {
+  if (!options.credentials.is_of_job()) return options.credentials;
+  std::vector<std::string> hosts = {"localhost", "127.0.0.1", "::1"};
+  if (rendezvous.kind == Rendezvous::Kind::kTcp) {
+    for (const std::string& seed : rendezvous.seeds) {
+      const absl::StatusOr<HostPort> parsed = parse_host_port(seed);
+      if (parsed.ok()) hosts.push_back(parsed->host);
+    }
+  }
+  return Credentials::for_worker(options.job_token, options.job, options.name, hosts);
+}
+
 /// Its own name leads to loopback, and other machines may find it by that name nevertheless.
 bool opens_up(const Credentials& credentials, const std::string& seed) {
   return !credentials.loopback_only() && is_own_name_on_loopback(seed);
@@ -178,7 +193,9 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
                                             const Rendezvous& rendezvous, Acceptor* acceptor,
                                             UnaryHandler* unary) {
   GrpcTransportOptions grpc;
-  grpc.credentials = options.credentials;
+  absl::StatusOr<Credentials> credentials = credentials_of(options, rendezvous);
+  if (!credentials.ok()) return credentials.status();
+  grpc.credentials = *std::move(credentials);
   grpc.client_token = options.job_token;
   grpc.limits = limits_of(options);
   grpc.advertised = options.advertise_address;

@@ -12,6 +12,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "sinew/rpc.grpc.pb.h"
+#include "sinew/rpc/transport/authority.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/raw_asker.h"
@@ -179,6 +180,81 @@ TEST(Tokens, AWorkerWithoutOneIsNotTalkedTo) {
   secret.job_token = token();
   const RpcError error = testing::error_of([&] { init_rpc(secret); });
   EXPECT_THAT(error.message(), HasSubstr("has a token of its job, and worker 'open' has none"));
+  worker.shutdown();
+}
+
+// ---- TLS by the token.
+
+WorkerOptions by_token(const std::string& name, const std::string& known,
+                       const std::string& place) {
+  WorkerOptions options;
+  options.name = name;
+  options.methods = testapp::methods();
+  options.init_method = place;
+  options.job_token = known;
+  options.credentials = Credentials::job_tls();
+  options.encrypted_only = true;
+  return options;
+}
+
+TEST(JobTls, WorkersThatKnowTheTokenCallEachOther) {
+  const testing::TemporaryFolder folder;
+  const std::string place = "file://" + folder.file("job");
+  WorkerOptions first = by_token("first", token(), place);
+  first.found_job = FoundJob::kAlways;
+  const Worker worker = init_rpc(first);
+  WorkerOptions second = by_token("second", token(), place);
+  const Worker other = init_rpc(second);
+  EXPECT_EQ(other.rpc_sync<&testapp::add>("first", 1, 2), 3);
+  EXPECT_EQ(worker.rpc_sync<&testapp::add>("second", 1, 2), 3);
+  // Also over the address of the rendezvous.
+  WorkerOptions third = by_token("third", token(), "tcp://" + worker.address());
+  third.found_job = FoundJob::kNever;
+  const Worker late = init_rpc(third);
+  EXPECT_EQ(late.rpc_sync<&testapp::add>("second", 1, 2), 3);
+
+  WorkerOptions stranger = by_token("stranger", token() + "0", place);
+  stranger.found_job = FoundJob::kNever;
+  stranger.join_timeout = std::chrono::seconds(3);
+  EXPECT_THAT(testing::error_of([&] { init_rpc(stranger); }).message(),
+              HasSubstr("is not signed by our authority"));
+  // Nor is anybody heard in the clear.
+  testing::RawPeer clear({"clear", -1, {}});
+  clear.set_peer(worker.info());
+  clear.set_token(token());
+  EXPECT_FALSE(clear.connect(worker.address()).ok());
+  ShutdownOptions at_once;
+  at_once.graceful = false;
+  for (const Worker& each : {late, other, worker}) each.shutdown(at_once);
+}
+
+TEST(JobTls, NeedsAToken) {
+  WorkerOptions options = by_token("alone", "", "inproc://nowhere");
+  const RpcError error = testing::error_of([&] { init_rpc(options); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("has Credentials::job_tls(), and no token: set"));
+}
+
+// An operator may have one authority for several jobs.
+TEST(JobTls, ACertificateOfAnotherJobIsRefused) {
+  const auto ours = internal::Authority::make("ours", 1);
+  const auto theirs = internal::Authority::make("theirs", 1);
+  const testing::TemporaryFolder folder;
+  const auto options = [&](const std::string& name, const internal::Authority& by) {
+    const auto pem = by.issue({name, {"127.0.0.1"}}, 1);
+    WorkerOptions worker;
+    worker.name = name;
+    worker.job = "ours";
+    worker.init_method = "file://" + folder.file("job");
+    worker.join_timeout = std::chrono::seconds(3);
+    worker.credentials = Credentials::mutual_tls(
+        TlsPem{ours->certificate() + theirs->certificate(), pem->certificate, pem->key});
+    return worker;
+  };
+  const Worker worker = init_rpc(options("first", *ours));
+  const RpcError error = testing::error_of([&] { init_rpc(options("second", *theirs)); });
+  EXPECT_THAT(error.message(),
+              HasSubstr("a certificate is for sinew:job/theirs, and this is the job 'ours'"));
   worker.shutdown();
 }
 

@@ -19,7 +19,7 @@ import ports  # noqa: E402  (in the folder that sinew_run_case names)
 
 FLAGS = (
     "--nproc --nproc-per-node --role --nnodes --node-rank --master-addr --master-port --leader --leave-grace --grace"
-    " --max-restarts --restart-back-off --run-id --log-dir --prefix --table --help --version"
+    " --max-restarts --restart-back-off --run-id --log-dir --prefix --tls --table --help --version"
 ).split()
 PLACE = (
     "RANK LOCAL_RANK GROUP_RANK ROLE_RANK ROLE_NAME WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE"
@@ -85,6 +85,16 @@ class Places(Case):
         self.assertEqual(self.run_it(*show, env={**own, "SINEW_JOB_TOKEN": ""}).stdout, "\n")
         self.assertEqual(self.run_it(*show, env={**own, "SINEW_JOB_TOKEN": "given"}).stdout, "given\n")
         self.assertEqual(self.run_it(*show, env={**own, "SINEW_JOB_TOKEN_FILE": "/f"}).stdout, "unset\n")
+
+    def test_tls_goes_by_the_token(self) -> None:
+        show = ("sh", "-c", "echo $SINEW_JOB_TLS ${#SINEW_JOB_TOKEN}")
+        own = {name: value for name, value in environment().items() if not name.startswith("SINEW_JOB_TOKEN")}
+        self.assertEqual(self.run_it("--tls", *show, env=own).stdout, "1 32\n")
+        refused = self.run_it("--tls", "--master-port", "29999", *show, env=own)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--tls goes by the job's token", refused.stderr)
+        given = {**own, "SINEW_JOB_TOKEN": "0123456789abcdef"}
+        self.assertEqual(self.run_it("--tls", "--master-port", "29999", *show, env=given).stdout, "1 16\n")
 
     def test_torchruns_names(self) -> None:
         flags = "--nproc_per_node 1 --nnodes 1 --node_rank 0 --master_addr 127.0.0.1 --master_port 99 --max_restarts 2"

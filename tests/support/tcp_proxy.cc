@@ -7,8 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -23,6 +26,9 @@ using internal::MutexLock;
 
 // What one direction holds back at most while its reader is slow.
 constexpr std::size_t kMostHeldBytes = std::size_t{1} << 20;
+
+// For what was changed to be read.
+constexpr std::chrono::milliseconds kBeforeReset{200};
 
 constexpr const char* kTargetHost = "127.0.0.1";
 
@@ -52,6 +58,8 @@ struct TcpProxy::Pipe {
   /// What the socket of that index has sent and the other one has not taken.
   std::array<std::string, 2> held;
   bool reset_on_bytes = false;
+  /// When it is reset, since what it carries was changed.
+  std::optional<std::chrono::steady_clock::time_point> ends;
 };
 
 TcpProxy::TcpProxy(int port) : port_(port) {
@@ -100,6 +108,18 @@ void TcpProxy::reset_next(int count) {
 int TcpProxy::resets() const {
   MutexLock lock(mutex_);
   return resets_;
+}
+
+void TcpProxy::damage(std::function<bool(std::string& bytes)> change) {
+  MutexLock lock(mutex_);
+  reset_all_ = change == nullptr;
+  damage_ = std::move(change);
+  settle_locked();
+}
+
+int TcpProxy::damaged() const {
+  MutexLock lock(mutex_);
+  return damaged_;
 }
 
 void TcpProxy::settle_locked() {
@@ -174,7 +194,30 @@ void TcpProxy::accept() {
   pipes_.push_back(std::move(pipe));
 }
 
+void TcpProxy::take(Pipe& pipe, std::size_t from, std::string bytes) {
+  {
+    MutexLock lock(mutex_);
+    if (damage_ != nullptr && damage_(bytes)) {
+      ++damaged_;
+      if (!pipe.ends) pipe.ends = std::chrono::steady_clock::now() + kBeforeReset;
+    }
+  }
+  pipe.held[from] += bytes;
+}
+
+int TcpProxy::patience() const {
+  std::optional<std::chrono::steady_clock::time_point> first;
+  for (const Pipe& pipe : pipes_) {
+    if (pipe.ends && (!first || *pipe.ends < *first)) first = pipe.ends;
+  }
+  if (!first) return -1;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(*first - std::chrono::steady_clock::now());
+  return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+}
+
 bool TcpProxy::move(Pipe& pipe) {
+  if (pipe.ends && *pipe.ends <= std::chrono::steady_clock::now()) return false;
   std::array<char, 65536> bytes;
   for (const std::size_t from : {0u, 1u}) {
     if (pipe.sockets[from] < 0) continue;
@@ -182,7 +225,7 @@ bool TcpProxy::move(Pipe& pipe) {
     if (held.size() < kMostHeldBytes) {
       const ssize_t read = ::recv(pipe.sockets[from], bytes.data(), bytes.size(), 0);
       if (read == 0 || (read < 0 && !would_block())) return false;
-      if (read > 0) held.append(bytes.data(), static_cast<std::size_t>(read));
+      if (read > 0) take(pipe, from, std::string(bytes.data(), static_cast<std::size_t>(read)));
     }
     if (pipe.reset_on_bytes) {
       if (held.empty()) continue;
@@ -211,7 +254,7 @@ void TcpProxy::run() {
         waiting.push_back({pipe.sockets[side], static_cast<short>(events), 0});
       }
     }
-    if (::poll(waiting.data(), waiting.size(), -1) < 0) continue;
+    if (::poll(waiting.data(), waiting.size(), patience()) < 0) continue;
     {
       MutexLock lock(mutex_);
       if (ends_) return;

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
+#include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -33,6 +35,12 @@ class TcpProxy {
   void reset_next(int count);
   /// How many of those have been reset.
   int resets() const;
+  /// From now on `change` sees what comes, on the proxy's thread, and says whether it has changed
+  /// it: a connection of which something was changed is reset a fifth of a second later. Null:
+  /// nobody does any more, and all connections are reset.
+  void damage(std::function<bool(std::string& bytes)> change);
+  /// How often something was changed.
+  int damaged() const;
 
  private:
   /// One connection: its two sockets, and what each has for the other.
@@ -46,6 +54,9 @@ class TcpProxy {
   void listen();
   void reset_all();
   void accept();
+  void take(Pipe& pipe, std::size_t from, std::string bytes);
+  /// Until the first connection is to be reset, in milliseconds; -1: none is.
+  int patience() const;
   /// Moves what can be moved. False: the connection is over.
   bool move(Pipe& pipe);
 
@@ -66,6 +77,8 @@ class TcpProxy {
   std::uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   int to_reset_ ABSL_GUARDED_BY(mutex_) = 0;
   int resets_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::function<bool(std::string& bytes)> damage_ ABSL_GUARDED_BY(mutex_);
+  int damaged_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::thread thread_;
 };

@@ -97,8 +97,8 @@ void RegistryChannel::on_up(const std::shared_ptr<Connection>& connection) {
   const absl::StatusOr<proto::Hello> said =
       parse_hello(connection->remote_hello(), connection->remote().address);
   if (!said.ok()) return connection->close(said.status());
-  // A certificate has been looked at for the address that was called.
-  if (Unwelcome unwelcome = check_hello(*said, *self_, AuthenticatedPeer());
+  if (Unwelcome unwelcome =
+          check_hello(*said, *self_, connection->remote(), Certified::kTheAddress);
       unwelcome.refusal != Refusal::kNone) {
     return connection->close(absl::FailedPreconditionError(unwelcome.text));
   }

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from lab.hosts import Lab
+from lab.hosts import Host, Lab
 from scenarios.rl import ENDLESS, check_that_it_plays, play_on, rl_job
 from scenarios.scenario import LONG_S, Result, Scenario, check
 
-CERTIFICATES = Path(__file__).resolve().parents[3] / "deploy" / "certificates"
 
-
-def certificates(folder: Path, *workers: str) -> Path:
-    subprocess.run([CERTIFICATES, folder, *workers], check=True)
-    # Programs at hosts are other users.
-    folder.chmod(0o755)
-    for key in folder.glob("*.key"):
-        key.chmod(0o644)
+def certificates(host: Host, folder: Path, *workers: str) -> Path:
+    """Made at a host, so that programs of all hosts can read them."""
+    for words in (["init", folder], ["issue", folder, *workers]):
+        made = host.start(["sinew-ctl", "certs", *words])
+        check(made.wait(LONG_S) == 0, "\n".join(made.lines))
     return folder
 
 
 def foreign_certificate(lab: Lab) -> Result:
     """A worker with the certificate of another job wants a place that is free: it is refused, and the job goes on."""
     names = ("agent", "observer1", "observer2")
-    ours = certificates(lab.folder / "ours", *names)
-    others = certificates(lab.folder / "others", *names)
     hosts = [lab.add_host(name) for name in names]
+    ours = certificates(hosts[0], lab.folder / "ours", *names)
+    others = certificates(hosts[0], lab.folder / "others", *names)
     job = rl_job(hosts[0], hosts[1:], *ENDLESS, env={"SINEW_EXAMPLES_CERTIFICATES": str(ours)}).start_all()
     play_on(job)
     job[2].kill()
