@@ -121,14 +121,14 @@ function(sinew_test name)
   endif()
 endfunction()
 
-# sinew_test_folder(<prefix> [LIBS ...] [LABELS ...] [EXCLUDE regex] [ALONE stem...] [SHARDS n] [TIMEOUT seconds])
+# sinew_test_folder(<prefix> [LIBS ...] [LABELS ...] [EXCLUDE regex] [ALONE stem...] [SHARDS n] [GRPC_SHARDS n] [TIMEOUT seconds])
 #
 # The *_test.cc of this folder and its subfolders are one program, <prefix>_test, since each program costs a link. Programs of
 # their own are <prefix>_grpc_test of what begins with grpc_, and one for each of ALONE and of *_process_test.cc and
 # *_slow_test.cc, which get that label. The other sources are linked to all of them, as objects (a linker would drop suites that
-# nothing refers to from a library). Fuzzers (fuzz_*.cc) and what EXCLUDE matches are left out. SHARDS is for <prefix>_test.
+# nothing refers to from a library). Fuzzers (fuzz_*.cc) and what EXCLUDE matches are left out. SHARDS is for <prefix>_test, GRPC_SHARDS for <prefix>_grpc_test.
 function(sinew_test_folder prefix)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCLUDE;SHARDS;TIMEOUT" "LIBS;LABELS;ALONE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCLUDE;SHARDS;GRPC_SHARDS;TIMEOUT" "LIBS;LABELS;ALONE")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cc")
   if(arg_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "${arg_EXCLUDE}")
@@ -167,7 +167,7 @@ function(sinew_test_folder prefix)
                TIMEOUT ${arg_TIMEOUT})
   endif()
   if(with_grpc)
-    sinew_test(${prefix}_grpc_test SRCS ${with_grpc} LIBS ${libraries} LABELS ${arg_LABELS} grpc)
+    sinew_test(${prefix}_grpc_test SRCS ${with_grpc} LIBS ${libraries} LABELS ${arg_LABELS} grpc SHARDS ${arg_GRPC_SHARDS})
   endif()
 endfunction()
 

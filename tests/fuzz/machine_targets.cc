@@ -1,5 +1,4 @@
-// Scripts of messages for the machines that keep a state: the registrar's table and a link. Each
-// step is a byte that says who speaks or what happens, a length of two bytes, and that many bytes.
+// Scripts of messages for the machines that keep a state: the registrar's table and a link.
 
 #include <algorithm>
 #include <string>
@@ -11,6 +10,7 @@
 #include "sinew/rpc/link/link_codec.h"
 #include "sinew/rpc/membership/registrar/registry_codec.h"
 #include "sinew/rpc/membership/registry/registry_table.h"
+#include "sinew/tests/fuzz/script.h"
 #include "sinew/tests/fuzz/target.h"
 
 namespace sinew::fuzz {
@@ -20,31 +20,6 @@ std::vector<std::string> questions();
 namespace {
 
 using namespace sinew::internal;
-
-constexpr std::size_t kLengthBytes = 2;
-
-struct Step {
-  std::uint8_t what = 0;
-  std::string_view bytes;
-};
-
-bool next_step(std::string_view& script, Step& step) {
-  if (script.size() < 1 + kLengthBytes) return false;
-  step.what = static_cast<std::uint8_t>(script[0]);
-  const std::size_t length =
-      static_cast<std::uint8_t>(script[1]) + 256U * static_cast<std::uint8_t>(script[2]);
-  script.remove_prefix(1 + kLengthBytes);
-  step.bytes = script.substr(0, length);
-  script.remove_prefix(step.bytes.size());
-  return true;
-}
-
-void add_step(std::string& script, std::uint8_t what, const std::string& bytes) {
-  script += static_cast<char>(what);
-  script += static_cast<char>(bytes.size() % 256);
-  script += static_cast<char>(bytes.size() / 256);
-  script += bytes;
-}
 
 // ---- The table.
 
@@ -217,7 +192,7 @@ std::vector<Target> machine_targets() {
 std::vector<Target> all_targets() {
   std::vector<Target> all;
   for (const auto& some :
-       {connection_targets(), job_targets(), text_targets(), machine_targets()}) {
+       {connection_targets(), job_targets(), text_targets(), machine_targets(), layer_targets()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

@@ -29,6 +29,7 @@ std::vector<Target> connection_targets();
 std::vector<Target> job_targets();
 std::vector<Target> text_targets();
 std::vector<Target> machine_targets();
+std::vector<Target> layer_targets();
 std::vector<Target> all_targets();
 
 }  // namespace sinew::fuzz

@@ -21,10 +21,14 @@ PATIENCE_S = 60.0
 class Server:
     """The program interop_server."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, **environment: str) -> None:
         program = os.environ["SINEW_INTEROP_SERVER"]
         self.process = subprocess.Popen(
-            [program, str(ports.free_port()), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [program, str(ports.free_port()), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
         )
         killer = threading.Timer(PATIENCE_S, self.process.kill)
         killer.start()

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import grpc
@@ -332,6 +333,27 @@ class LostWorkerTest(unittest.TestCase):
                     over.set()
                     listener.shutdown(socket.SHUT_RDWR)
                     dropping.join(PATIENCE_S)
+
+
+class TokenTest(unittest.TestCase):
+    TOKEN = "0123456789abcdef"
+
+    def test_a_job_with_a_token_takes_calls_with_it(self) -> None:
+        server = Server(SINEW_JOB_TOKEN=self.TOKEN)
+        self.addCleanup(server.kill)
+        for wrong in ("", self.TOKEN + "0"):
+            with sinew_client.connect(server.address, token=wrong, connect_timeout=PATIENCE_S) as client:
+                with self.assertRaisesRegex(RpcError, "authorization: Bearer TOKEN") as raised:
+                    client.call("interop::add", 2, 3)
+                self.assertEqual(raised.exception.code, ErrorCode.UNAUTHENTICATED)
+                self.assertTrue(raised.exception.did_not_run)
+        with sinew_client.connect(server.address, token=self.TOKEN, connect_timeout=PATIENCE_S) as client:
+            self.assertEqual(client.call("interop::add", 2, 3), 5)
+            self.assertEqual(client.call_async("interop::add", 2, 3, metadata={"trace": "7"}).result(), 5)
+        # By default that of the environment.
+        with unittest.mock.patch.dict(os.environ, SINEW_JOB_TOKEN=self.TOKEN):
+            with sinew_client.connect(server.address, connect_timeout=PATIENCE_S) as client:
+                self.assertEqual(client.call("interop::add", 2, 3), 5)
 
 
 class ConnectTest(unittest.TestCase):
