@@ -162,8 +162,9 @@ void add_commands(CLI::App& app, Flags& flags, Command& command) {
   CLI::App* const issues = certs->add_subcommand("issue", "Makes certificates, or renews them");
   issues->add_option("FOLDER", flags.folder, "Of the authority")->required();
   issues
-      ->add_option("WORKER[,HOST]...", flags.subjects,
-                   "The worker's name, and names and addresses at which others look for it")
+      ->add_option(
+          "WORKER", flags.subjects,
+          "NAME[,HOST]...: the worker's name, and names and addresses at which others look for it")
       ->required();
   issues->add_option("--days", flags.days, "How long they are valid")->capture_default_str();
   issues->callback([&command] { command = &issue; });

@@ -309,11 +309,13 @@ void CallLink::on_deadline() {
     }
     arm_deadline_locked();
   }
+  const std::string why_down = expired.empty() ? "" : runner_->why_down();
+  const std::string why = why_down.empty() ? "" : ", and cannot be reached: " + why_down;
   for (auto& [id, entry] : expired) {
     const auto waited = std::chrono::duration<double>(now - entry.call->started).count();
     abandon(id, std::move(entry),
             absl::DeadlineExceededError(
-                absl::StrFormat("worker '%s' did not answer within %.6g s", name_, waited)),
+                absl::StrFormat("worker '%s' did not answer within %.6g s%s", name_, waited, why)),
             ErrorOrigin::kNetwork);
   }
 }
@@ -518,9 +520,12 @@ void CallLink::close(const absl::Status& reason) {
 
 void CallLink::on_suspected(bool suspected) {
   if (!is_member()) return;
+  const std::string why_down = runner_->why_down();
+  const std::string why = why_down.empty() ? "" : absl::StrCat(": ", why_down);
   services_.log(
       absl::StrFormat("worker '%s' %s", name_,
-                      suspected ? "does not answer; it is suspected to be lost" : "answers again"));
+                      suspected ? absl::StrCat("does not answer; it is suspected to be lost", why)
+                                : "answers again"));
   services_.on_suspected(peer(), suspected);
 }
 

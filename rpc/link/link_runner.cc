@@ -523,6 +523,12 @@ std::string LinkRunner::address() const {
   return address_;
 }
 
+std::string LinkRunner::why_down() const {
+  MutexLock lock(mutex_);
+  if (loopback_ || connection_ != nullptr || last_failure_.ok()) return "";
+  return std::string(last_failure_.message());
+}
+
 AuthenticatedPeer LinkRunner::remote() const {
   MutexLock lock(mutex_);
   return remote_;

@@ -156,6 +156,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   /// The peer's address, from the list of members or its hello.
   void set_address(const std::string& address);
   std::string address() const;
+  /// Why the latest attempt to connect has failed, where there is no connection now; else "".
+  std::string why_down() const;
   /// What the other end has proved of itself with the latest connection that came up; nothing
   /// before, and of a link to oneself.
   AuthenticatedPeer remote() const;

@@ -86,6 +86,20 @@ bool add_extension(X509* certificate, X509* issuer, int id, const std::string& v
   return extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1;
 }
 
+// So that two authorities of one job have two names: whoever verifies looks for names.
+std::string tag_of(const EVP_PKEY* key) {
+  unsigned char* bytes = nullptr;
+  const int size = i2d_PUBKEY(key, &bytes);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int digest_size = 0;
+  if (size > 0) {
+    EVP_Digest(bytes, static_cast<std::size_t>(size), digest.data(), &digest_size, EVP_sha256(),
+               nullptr);
+  }
+  OPENSSL_free(bytes);
+  return absl::StrFormat("%02x%02x%02x%02x", digest[0], digest[1], digest[2], digest[3]);
+}
+
 // Ed25519 has its own digest.
 const EVP_MD* digest_for(const EVP_PKEY* key) {
   return EVP_PKEY_get_base_id(key) == EVP_PKEY_ED25519 ? nullptr : EVP_sha256();
@@ -199,7 +213,8 @@ absl::StatusOr<Authority> Authority::self_signed(const std::string& job, Key key
   const bool is_made =
       certificate != nullptr && X509_set_version(certificate, X509_VERSION_3) == 1 &&
       set_serial(certificate) && set_dates(certificate, days) &&
-      set_common_name(X509_get_subject_name(certificate), absl::StrCat("authority of job ", job)) &&
+      set_common_name(X509_get_subject_name(certificate),
+                      absl::StrCat("authority ", tag_of(key.get()), " of job ", job)) &&
       X509_set_issuer_name(certificate, X509_get_subject_name(certificate)) == 1 &&
       X509_set_pubkey(certificate, key.get()) == 1 &&
       add_extension(certificate, certificate, NID_basic_constraints, "critical,CA:TRUE") &&
@@ -254,6 +269,8 @@ absl::StatusOr<TlsPem> Authority::issue(const Subject& subject, int days) const 
       X509_set_pubkey(certificate, key.get()) == 1 &&
       add_extension(certificate, certificate_.get(), NID_basic_constraints, "critical,CA:FALSE") &&
       add_extension(certificate, certificate_.get(), NID_ext_key_usage, "serverAuth,clientAuth") &&
+      add_extension(certificate, certificate_.get(), NID_authority_key_identifier,
+                    "keyid:always") &&
       add_extension(certificate, certificate_.get(), NID_subject_alt_name,
                     absl::StrJoin(names, ",")) &&
       X509_sign(certificate, key_.get(), digest_for(key_.get())) != 0;

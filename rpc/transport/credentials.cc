@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
@@ -236,9 +237,11 @@ absl::StatusOr<TlsPem> Credentials::load() const {
     if (!ca.ok()) return ca.status();
     absl::StatusOr<std::string> certificate = read_file(texts_.certificate, roles.certificate);
     if (!certificate.ok()) return certificate.status();
-    if (absl::Status is_own = check_key_file(texts_.key, roles.key); !is_own.ok()) return is_own;
     absl::StatusOr<std::string> key = read_file(texts_.key, roles.key);
     if (!key.ok()) return key.status();
+    // What is no key is named as that.
+    const absl::Status is_own = check_key_file(texts_.key, roles.key);
+    if (absl::StrContains(*key, "PRIVATE KEY") && !is_own.ok()) return is_own;
     pem = {*std::move(ca), *std::move(certificate), *std::move(key)};
   }
   if (absl::Status status = check_pem(pem, roles); !status.ok()) return status;

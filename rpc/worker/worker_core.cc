@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "sinew/rpc.pb.h"
+#include "sinew/rpc/base/environment.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/host_limits.h"
 #include "sinew/rpc/base/job_token.h"
@@ -195,7 +196,8 @@ void WorkerCore::build() {
 }
 
 void WorkerCore::say_if_open() const {
-  if (!options_.job_token.empty() || options_.credentials.proves_callers()) return;
+  const bool is_closed = !options_.job_token.empty() || options_.credentials.proves_callers();
+  if (is_closed || says_job_token(process_environment())) return;
   static std::once_flag once;
   std::call_once(once, [this] {
     log(absl::StrCat("job '", options_.job, "' has no token (", kJobToken, "): whoever reaches ",

@@ -66,7 +66,8 @@ class HealthTest(unittest.TestCase):
 
     def test_over_mutual_tls_as_the_worker_that_it_finds(self) -> None:
         certificates = self.folder / "certificates"
-        subprocess.run([ROOT / "deploy" / "certificates", certificates, "learner,IP:127.0.0.1", "other"], check=True)
+        subprocess.run([CONTROL, "certs", "init", certificates], check=True)
+        subprocess.run([CONTROL, "certs", "issue", certificates, "learner,127.0.0.1", "other"], check=True)
         self.env["SINEW_EXAMPLES_CERTIFICATES"] = str(certificates)
         self.start()
         self.assertEqual(self.check(), (0, ""))
@@ -79,5 +80,5 @@ class HealthTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    LEARNER, HEALTH = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
-    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+    LEARNER, HEALTH, CONTROL = (Path(path).resolve() for path in sys.argv[1:4])
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])

@@ -70,9 +70,10 @@ def finish(process: subprocess.Popen[str], timeout_s: float) -> Ended:
 
 
 def place(port: int, rank: int, world_size: int) -> dict[str, str]:
-    """What tells a process its place in a job of this host."""
+    """What tells a process its place in a job of this host, and that the job has no token."""
     return {
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size), "RANK": str(rank),
+        "SINEW_JOB_TOKEN": "",
     }  # fmt: skip
 
 

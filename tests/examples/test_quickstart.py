@@ -30,6 +30,17 @@ class QuickstartTest(unittest.TestCase):
             else:
                 self.assertEqual(ended.stdout, "")
 
+    def test_says_that_anybody_may_join(self) -> None:
+        port = ports.free_port()
+        pair = []
+        for rank, name in enumerate(("alice", "bob")):
+            own = example_process.place(port, rank, 2)
+            del own["SINEW_JOB_TOKEN"]
+            pair.append(example_process.start([PROGRAM, name], own))
+        for name, process in zip(("alice", "bob"), pair):
+            said = example_process.finish(process, 60).stderr
+            self.assertRegex(said, rf"\A\[sinew {name}\] job 'default' has no token \(SINEW_JOB_TOKEN\): .*\n\Z")
+
     def test_by_one_command(self) -> None:
         ended = example_process.run_alice_and_bob_together(SINEW_RUN, PROGRAM)
         self.assertEqual((ended.status, ended.stderr), (0, ""))
