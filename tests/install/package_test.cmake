@@ -68,8 +68,8 @@ if(PKG_CONFIG)
   separate_arguments(flags UNIX_COMMAND "${output}")
   list(GET COMPILERS -1 compiler)
   run("${compiler}" -std=c++20 -O1 "${CMAKE_CURRENT_LIST_DIR}/calls.cc" ${flags} -o "${WORK}/by_pkg_config")
-  # Whoever says that a job has no token is not told so.
-  set(ENV{SINEW_JOB_TOKEN} "")
+  # A job without one says so.
+  set(ENV{SINEW_JOB_TOKEN} 0123456789abcdef)
   run("${WORK}/by_pkg_config" "file://${WORK}/rendezvous_pkg_config")
   if(NOT output MATCHES "^Sinew ${VERSION}, C\\+\\+ 20")
     message(FATAL_ERROR "another version than ${VERSION}, or no C++20: ${output}")
