@@ -25,8 +25,7 @@ TEST(AuthorityTest, IssuesWhatItsJobTakes) {
   ASSERT_TRUE(pem.ok()) << pem.status();
   EXPECT_TRUE(check(*pem, authority->certificate()).ok());
   EXPECT_THAT(*describe_certificate(pem->certificate),
-              AllOf(HasSubstr("subject: CN = worker.1"),
-                    HasSubstr("of job a job/1"),
+              AllOf(HasSubstr("subject: CN = worker.1"), HasSubstr("of job a job/1"),
                     HasSubstr("DNS:worker.1, URI:sinew:job/a%20job%2F1, DNS:alpha, IP "
                               "Address:10.0.0.7, IP Address:0:0:0:0:0:0:0:1")));
   const auto again = Authority::load(authority->certificate(), authority->key());
