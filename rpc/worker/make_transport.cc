@@ -250,24 +250,27 @@ absl::StatusOr<StartedTransport> start_transport(const WorkerOptions& options,
   return start_grpc(options, rendezvous, acceptor, unary);
 }
 
-std::function<Future<std::vector<std::string>>(const std::string& seed)> make_seed_resolver(
-    const WorkerOptions& options, const Rendezvous& rendezvous,
-    std::shared_ptr<Executor> executor) {
+std::function<Future<std::vector<Contact>>(const std::string& seed)> make_seed_resolver(
+    const Rendezvous& rendezvous, std::shared_ptr<Executor> executor) {
   const bool has_names =
       rendezvous.kind == Rendezvous::Kind::kTcp &&
       std::any_of(rendezvous.seeds.begin(), rendezvous.seeds.end(), [](const std::string& seed) {
         const absl::StatusOr<HostPort> parsed = parse_host_port(seed);
         return parsed.ok() && !parsed->is_ipv4() && !parsed->is_ipv6() && !parsed->is_loopback();
       });
-  if (!has_names || options.credentials.uses_tls()) return nullptr;
+  if (!has_names) return nullptr;
   return [executor = std::move(executor)](const std::string& seed) {
-    const Promise<std::vector<std::string>> promise(executor.get());
+    const Promise<std::vector<Contact>> promise(executor.get());
     const bool is_taken = executor->post([promise, seed] {
       try {
         const Executor::BlockingScope blocking;
         absl::StatusOr<std::vector<std::string>> addresses = addresses_of(seed);
         if (!addresses.ok()) throw_error(addresses.status());
-        promise.try_set_value(*std::move(addresses));
+        std::vector<Contact> contacts;
+        for (std::string& each : *addresses) {
+          contacts.push_back({std::move(each), "", parse_host_port(seed)->host});
+        }
+        promise.try_set_value(std::move(contacts));
       } catch (const std::exception&) {
         promise.try_set_error(std::current_exception());
       }

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/threads/executor.h"
+#include "sinew/rpc/membership/contact.h"
 #include "sinew/rpc/membership/rendezvous.h"
 #include "sinew/rpc/transport/transport.h"
 #include "sinew/rpc/worker_options.h"
@@ -30,8 +31,9 @@ absl::StatusOr<StartedTransport> start_transport(const WorkerOptions& options,
                                                  UnaryHandler* unary);
 
 /// What tells the addresses that seeds with host names stand for, on `executor`. Null where no seed
-/// has one, and with TLS, where whoever answers proves the name that was called.
-std::function<Future<std::vector<std::string>>(const std::string& seed)> make_seed_resolver(
-    const WorkerOptions& options, const Rendezvous& rendezvous, std::shared_ptr<Executor> executor);
+/// has one. By the system's resolver: gRPC's own waits seconds for an IPv6 address where no DNS
+/// server answers.
+std::function<Future<std::vector<Contact>>(const std::string& seed)> make_seed_resolver(
+    const Rendezvous& rendezvous, std::shared_ptr<Executor> executor);
 
 }  // namespace sinew::internal

@@ -248,17 +248,16 @@ std::unique_ptr<RegistrarSeat> WorkerCore::make_seat(const Rendezvous& rendezvou
   std::vector<std::string> addresses = dial_addresses(rendezvous);
   std::optional<OwnAddress> own;
   if (started.served_seed == addresses.front()) {
-    const auto ask = [weak = weak_from_this()](const std::string& address,
+    const auto ask = [weak = weak_from_this()](const Contact& contact,
                                                std::function<void(Incarnation)> on_answer) {
       const auto core = weak.lock();
       if (core == nullptr) return;
-      ask_who_answers(*core->transport_, core->description(), Contact::at(address),
-                      std::move(on_answer));
+      ask_who_answers(*core->transport_, core->description(), contact, std::move(on_answer));
     };
     own = OwnAddress{self_.incarnation, ask, options_.lease};
   }
   return make_address_seat(std::move(addresses), std::move(own),
-                           make_seed_resolver(options_, rendezvous, executor_));
+                           make_seed_resolver(rendezvous, executor_));
 }
 
 absl::StatusOr<Acceptor::Accepted> WorkerCore::on_registrar_asked(const proto::Hello& said) const {

@@ -38,14 +38,12 @@ class AddressSeat final : public RegistrarSeat {
     }
     const auto search = std::make_shared<Search>(addresses_.size());
     for (const std::string& address : addresses_) {
-      resolve_(address).on_done([search](const Future<std::vector<std::string>>& resolved) {
+      resolve_(address).on_done([search](const Future<std::vector<Contact>>& resolved) {
         Found all;
         {
           MutexLock lock(search->mutex);
           if (resolved.error() == nullptr) {
-            for (const std::string& each : resolved.value()) {
-              search->found.others.push_back(Contact::at(each));
-            }
+            for (const Contact& each : resolved.value()) search->found.others.push_back(each);
           }
           if (--search->left > 0) return;
           all = std::move(search->found);
@@ -94,12 +92,13 @@ class AddressSeat final : public RegistrarSeat {
       (answerer == self ? answers->own : answers->other) |= answerer.value != 0;
     };
     const auto on_resolved = [ask = own_->ask,
-                              on_answer](const Future<std::vector<std::string>>& resolved) {
+                              on_answer](const Future<std::vector<Contact>>& resolved) {
       if (resolved.error() != nullptr) return;
-      for (const std::string& each : resolved.value()) ask(each, on_answer);
+      for (const Contact& each : resolved.value()) ask(each, on_answer);
     };
     const std::string& address = addresses_.front();
-    resolve_ == nullptr ? own_->ask(address, on_answer) : resolve_(address).on_done(on_resolved);
+    resolve_ == nullptr ? own_->ask(Contact::at(address), on_answer)
+                        : resolve_(address).on_done(on_resolved);
   }
 
   const std::vector<std::string> addresses_;

@@ -37,10 +37,10 @@ class RegistrarSeat {
 };
 
 /// Tells the addresses that one stands for at present; never blocks.
-using ResolveAddress = std::function<Future<std::vector<std::string>>(const std::string& address)>;
+using ResolveAddress = std::function<Future<std::vector<Contact>>(const std::string& address)>;
 
 /// Tells which worker answers at an address; nothing if none does. Never blocks.
-using AskAddress = std::function<void(const std::string& address,
+using AskAddress = std::function<void(const Contact& contact,
                                       std::function<void(Incarnation answerer)> on_answer)>;
 
 /// A worker that listens at the address of a registrar.

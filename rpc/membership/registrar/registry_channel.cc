@@ -46,7 +46,7 @@ std::shared_ptr<RegistryChannel> RegistryChannel::open(Transport& transport,
   write_self(self, hello);
   hello.set_asks_registrar(true);
   std::shared_ptr<Connection> connection =
-      transport.connect(contact.address, seal_hello(hello, self), contact.name, channel);
+      transport.connect(contact.address, seal_hello(hello, self), contact.certified(), channel);
   absl::Status closed;
   {
     MutexLock lock(channel->mutex_);
@@ -127,7 +127,7 @@ void ask_who_answers(Transport& transport, const SelfDescription& self, const Co
                      std::function<void(Incarnation answerer)> on_answer) {
   proto::Hello hello;
   write_self(self, hello);
-  transport.connect(contact.address, seal_hello(hello, self), contact.name,
+  transport.connect(contact.address, seal_hello(hello, self), contact.certified(),
                     std::make_shared<Question>(std::move(on_answer)));
 }
 
