@@ -203,7 +203,7 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   absl::Status check_terms(const LinkHello& theirs) const;
   bool is_peer(const proto::Hello& hello) const;
   absl::StatusOr<LinkHello> check_answer(const Wire& wire, const Connection& connection) const;
-  std::string hello_locked(const ConnectionName& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  proto::Hello hello_locked(const ConnectionName& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status check_limits_locked(const OutgoingFrame& frame) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status end_status_locked(Gone cause) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

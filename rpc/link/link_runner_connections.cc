@@ -23,12 +23,13 @@ bool has_control(const std::vector<Inbound>& frames) {
 
 }  // namespace
 
-std::string LinkRunner::hello_locked(const ConnectionName& connection) {
+// Sealed when the lock is free: to sign takes a while.
+proto::Hello LinkRunner::hello_locked(const ConnectionName& connection) {
   proto::Hello hello;
   write_self(table_.self(), hello);
   write_identity(peer_, *hello.mutable_expected());
   write_link_hello(link_.hello(connection), hello);
-  return seal_hello(std::move(hello), table_.self());
+  return hello;
 }
 
 // On the executor.
@@ -48,7 +49,7 @@ void LinkRunner::take_turn(Credit turn) {
 void LinkRunner::open(std::uint64_t attempt, Credit turn) {
   const ConnectionName name{table_.self().worker.incarnation, attempt};
   auto wire = std::make_shared<Wire>(shared_from_this(), name, std::nullopt);
-  std::string hello;
+  proto::Hello hello;
   std::string address;
   {
     MutexLock lock(mutex_);
@@ -64,8 +65,8 @@ void LinkRunner::open(std::uint64_t attempt, Credit turn) {
     wire_down(wire, absl::UnavailableError("it has not said where it can be reached"), nullptr);
     return;
   }
-  std::shared_ptr<Connection> connection =
-      table_.transport().connect(address, hello, peer_.name, wire);
+  std::shared_ptr<Connection> connection = table_.transport().connect(
+      address, seal_hello(std::move(hello), table_.self()), peer_.name, wire);
   absl::Status closed;
   {
     MutexLock lock(mutex_);
@@ -99,25 +100,27 @@ absl::StatusOr<Acceptor::Accepted> LinkRunner::offer(const proto::Hello& hello) 
   }
   Acceptor::Accepted accepted;
   Outcome outcome;
-  absl::Status refused;
+  proto::Hello answer;
+  Refusal refusal = Refusal::kNone;
   {
     MutexLock lock(mutex_);
-    const Refusal refusal = link_.on_offer(*theirs, now(), outcome.outputs);
+    refusal = link_.on_offer(*theirs, now(), outcome.outputs);
     if (refusal == Refusal::kNone) {
       if (address_.empty()) address_ = hello.address();
       auto wire = std::make_shared<Wire>(shared_from_this(), theirs->connection, *theirs);
       wires_.push_back(wire);
       accepted.handler = wire;
-      accepted.hello = hello_locked(theirs->connection);
-    } else {
-      refused = refuse(
-          table_.self(), refusal,
-          absl::StrFormat("worker '%s': %s", table_.self().worker.name, text_of(refusal)), hello);
+      answer = hello_locked(theirs->connection);
     }
     leave_locked(outcome);
   }
   perform(outcome);
-  if (!refused.ok()) return refused;
+  if (refusal != Refusal::kNone) {
+    return refuse(table_.self(), refusal,
+                  absl::StrFormat("worker '%s': %s", table_.self().worker.name, text_of(refusal)),
+                  hello);
+  }
+  accepted.hello = seal_hello(std::move(answer), table_.self());
   return accepted;
 }
 

@@ -83,12 +83,14 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
                                                             const AuthenticatedPeer& remote) {
   const absl::StatusOr<proto::Hello> said = parse_hello(hello, remote.address);
   if (!said.ok()) return said.status();
+  bool listens = false;
   {
     MutexLock lock(mutex_);
-    if (!started_ || closed_) {
-      return refuse(options_.self, Refusal::kNotListeningYet,
-                    "this worker is starting, or ends; try again", *said);
-    }
+    listens = started_ && !closed_;
+  }
+  if (!listens) {
+    return refuse(options_.self, Refusal::kNotListeningYet,
+                  "this worker is starting, or ends; try again", *said);
   }
   if (Unwelcome unwelcome = check_hello(*said, options_.self, remote);
       unwelcome.refusal != Refusal::kNone) {

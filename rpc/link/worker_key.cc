@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/freeing.h"
 
 namespace sinew::internal {
 namespace {
@@ -18,13 +19,6 @@ constexpr std::size_t kKeyBytes = 32;
 constexpr std::size_t kSignatureBytes = 64;
 constexpr std::size_t kDigestBytes = 32;
 
-template <auto kFree>
-struct Freeing {
-  template <class T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
 using Key = std::unique_ptr<EVP_PKEY, Freeing<&EVP_PKEY_free>>;
 using KeyContext = std::unique_ptr<EVP_PKEY_CTX, Freeing<&EVP_PKEY_CTX_free>>;
 using DigestContext = std::unique_ptr<EVP_MD_CTX, Freeing<&EVP_MD_CTX_free>>;

@@ -22,6 +22,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/freeing.h"
 #include "sinew/rpc/base/worker_name.h"
 
 namespace sinew::internal {
@@ -32,13 +33,6 @@ constexpr int kMostDays = 36500;
 // Clocks of hosts differ.
 constexpr long kEarlierSeconds = 3600;
 
-template <auto kFree>
-struct Freeing {
-  template <class T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
 using BioPtr = std::unique_ptr<BIO, Freeing<&BIO_free>>;
 using NumberPtr = std::unique_ptr<BIGNUM, Freeing<&BN_free>>;
 using ExtensionPtr = std::unique_ptr<X509_EXTENSION, Freeing<&X509_EXTENSION_free>>;

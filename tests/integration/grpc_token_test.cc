@@ -1,6 +1,7 @@
 // A job with a token, as whoever does not know it sees it.
 
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
+#include "sinew/groups/process_group.h"
 #include "sinew/rpc.grpc.pb.h"
 #include "sinew/rpc/transport/authority.h"
 #include "sinew/tests/process/test_methods.h"
@@ -251,10 +253,17 @@ TEST(JobTls, ACertificateOfAnotherJobIsRefused) {
         TlsPem{ours->certificate() + theirs->certificate(), pem->certificate, pem->key});
     return worker;
   };
-  const Worker worker = init_rpc(options("first", *ours));
-  const RpcError error = testing::error_of([&] { init_rpc(options("second", *theirs)); });
-  EXPECT_THAT(error.message(),
-              HasSubstr("a certificate is for sinew:job/theirs, and this is the job 'ours'"));
+  const char* const refused = "a certificate is for sinew:job/theirs, and this is the job 'ours'";
+  {
+    const Worker worker = init_rpc(options("first", *ours));
+    EXPECT_THAT(testing::error_of([&] { init_rpc(options("second", *theirs)); }).message(),
+                HasSubstr(refused));
+    worker.shutdown();
+  }
+  // Whoever calls looks at who answers, too.
+  const Worker worker = init_rpc(options("third", *theirs));
+  EXPECT_THAT(testing::error_of([&] { init_rpc(options("fourth", *ours)); }).message(),
+              HasSubstr(refused));
   worker.shutdown();
 }
 
@@ -267,6 +276,44 @@ TEST(EncryptedOnly, WhatWouldSendInTheClearDoesNotStart) {
   const RpcError error = testing::error_of([&] { init_rpc(options); });
   EXPECT_EQ(error.code(), ErrorCode::kPermissionDenied);
   EXPECT_THAT(error.message(), HasSubstr("and its credentials do not use TLS"));
+
+  options.credentials = Credentials::job_tls();
+  options.job_token = token();
+  WorkerOptions with_nccl = options;
+  with_nccl.nccl_in_the_clear = true;
+  EXPECT_THAT(testing::error_of([&] { init_rpc(with_nccl); }).message(),
+              HasSubstr("and its nccl_in_the_clear is set"));
+  WorkerOptions at_etcd = options;
+  at_etcd.init_method = "etcd://127.0.0.1:1/job";
+  EXPECT_THAT(testing::error_of([&] { init_rpc(at_etcd); }).message(),
+              HasSubstr("etcd would be asked in the clear"));
+}
+
+TEST(EncryptedOnly, GroupsDoNotStart) {
+  const testing::TemporaryFolder folder;
+  WorkerOptions options = by_token("alone", token(), "file://" + folder.file("job"));
+  options.rank = 0;
+  options.world_size = 1;
+  const Worker worker = init_rpc(options);
+  GroupOptions group;
+  group.worker = worker;
+  group.in_the_clear = true;
+  const RpcError over_worker = testing::error_of([&] { init_process_group(group); });
+  EXPECT_EQ(over_worker.code(), ErrorCode::kPermissionDenied);
+  EXPECT_THAT(over_worker.message(), HasSubstr("process groups do not encrypt"));
+  worker.shutdown();
+  // Without a worker the environment says it.
+  ::setenv("SINEW_ENCRYPTED_ONLY", "1", 1);
+  group.worker.reset();
+  group.init_method = "file://" + folder.file("group");
+  group.rank = 0;
+  group.world_size = 1;
+  EXPECT_EQ(testing::error_of([&] { init_process_group(group); }).code(),
+            ErrorCode::kPermissionDenied);
+  ::setenv("SINEW_ENCRYPTED_ONLY", "yes", 1);
+  EXPECT_THAT(testing::error_of([&] { init_process_group(group); }).message(),
+              HasSubstr("SINEW_ENCRYPTED_ONLY is 'yes': 1, 0 or nothing is meant"));
+  ::unsetenv("SINEW_ENCRYPTED_ONLY");
 }
 
 }  // namespace

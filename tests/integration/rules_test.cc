@@ -188,7 +188,12 @@ TEST_P(Rules, LayersMethodsAreRestrictedToo) {
 
   // A method of a call's lane.
   const RRef<int> size = remote<&ruled::Model::size>(model);
+  size.created().wait();
+  ::testing::internal::CaptureStderr();
   const RpcError fetched = error_of([&] { size.to_here(); });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("[sinew worker1] worker 'worker0', without a certificate that proves a "
+                        "name, may not call method 'sinew.fetch': it came from "));
   EXPECT_EQ(fetched.code(), ErrorCode::kPermissionDenied);
   EXPECT_EQ(fetched.message(),
             "worker 'worker0', without a certificate that proves a name, may not call method "

@@ -253,6 +253,26 @@ TEST_P(TransportFaults, AConnectionThatCannotBeMadeForAWhileOnlyDelaysCalls) {
   for (const int runs : sinew::wait_all(std::move(calls))) EXPECT_EQ(runs, 1);
 }
 
+TEST_P(TransportFaults, ATimeoutSaysWhyThereIsNoConnection) {
+  start_with_faults(2);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  const auto all = [](const std::string&) { return true; };
+  const auto out = plan_->fail_connects(all, absl::UnavailableError("no route for now"));
+  const auto in = plan_->refuse_connects(all, absl::UnavailableError("nobody is let in"));
+  break_all();
+  sinew::CallOptions options;
+  options.timeout = 2s;
+  const RpcError error =
+      error_of([&] { sinew::rpc_sync<&testapp::add>(worker(0).peer(1).with(options), 1, 2); });
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(error.message(),
+              ::testing::AnyOf(::testing::HasSubstr("s, and cannot be reached: no route for now"),
+                               ::testing::HasSubstr("s, and cannot be reached: nobody is let in")));
+  plan_->remove(out);
+  plan_->remove(in);
+  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+}
+
 TEST_P(TransportFaults, AFrozenWorkerIsFencedAndFindsItselfFenced) {
   // Not the one that holds the list.
   faulty_ = 2;

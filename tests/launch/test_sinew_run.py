@@ -95,6 +95,8 @@ class Places(Case):
         self.assertIn("--tls goes by the job's token", refused.stderr)
         given = {**own, "SINEW_JOB_TOKEN": "0123456789abcdef"}
         self.assertEqual(self.run_it("--tls", "--master-port", "29999", *show, env=given).stdout, "1 16\n")
+        ended = self.run_it("--tls", "-n", "2", WORKER, "--drive", "call", env={**own, "SINEW_ENCRYPTED_ONLY": "1"})
+        self.assertEqual(ended.returncode, 0, ended.stderr)
 
     def test_torchruns_names(self) -> None:
         flags = "--nproc_per_node 1 --nnodes 1 --node_rank 0 --master_addr 127.0.0.1 --master_port 99 --max_restarts 2"

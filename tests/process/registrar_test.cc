@@ -24,7 +24,8 @@ class RegistrarAway : public ::testing::Test {
   using Child = std::unique_ptr<ChildProcess>;
 
   Child begin(const std::string& name, const std::string& more = "") const {
-    auto child = std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER});
+    auto child =
+        std::make_unique<ChildProcess>(std::vector<std::string>{SINEW_TEST_WORKER}, environment_);
     child->send(absl::StrCat("start name=", name, " init=tcp://127.0.0.1:", port_,
                              " beat_ms=200 lease_ms=20000 ", more));
     return child;
@@ -46,6 +47,7 @@ class RegistrarAway : public ::testing::Test {
   }
 
   const int port_ = sinew::testing::free_port();
+  std::vector<std::string> environment_;
 };
 
 TEST_F(RegistrarAway, TheListStandsStillUntilItIsStartedAgain) {
@@ -109,7 +111,7 @@ class OwnRegistrar : public RegistrarAway {
     std::vector<std::string> command = {SINEW_REGISTRAR, "--bind",
                                         absl::StrCat("127.0.0.1:", port_), "--lease", "20"};
     command.insert(command.end(), more.begin(), more.end());
-    registrar_ = std::make_unique<ChildProcess>(command);
+    registrar_ = std::make_unique<ChildProcess>(command, environment_);
     EXPECT_THAT(registrar_->receive(), HasSubstr(absl::StrCat("at tcp://127.0.0.1:", port_)));
   }
   Child begin_in(const std::string& name, const std::string& more = "") const {
@@ -143,6 +145,23 @@ TEST_F(OwnRegistrar, AnyWorkerMayDie) {
     EXPECT_EVENTUALLY(a->ask("members"), "ok a b");
   }
   EXPECT_EQ(a->ask("add b"), "ok 3");
+}
+
+TEST_F(OwnRegistrar, KnowsTheTokenOfItsJob) {
+  for (const char* tls : {"0", "1"}) {
+    const std::string switched = absl::StrCat("SINEW_JOB_TLS=", tls);
+    environment_ = {"SINEW_JOB_TOKEN=0123456789abcdef", switched};
+    start_registrar();
+    const Child a = start_in("a");
+    const Child b = start_in("b");
+    EXPECT_EQ(a->ask("add b"), "ok 3");
+    environment_ = {"SINEW_JOB_TOKEN=0123456789abcdeg", switched};
+    EXPECT_THAT(begin_in("c", "join_ms=5000")->receive(),
+                HasSubstr(tls[0] == '1' ? "is not signed by our authority"
+                                        : "does not know the token of this job"));
+    EXPECT_EVENTUALLY(a->ask("members"), "ok a b");
+    registrar_.reset();
+  }
 }
 
 TEST_F(OwnRegistrar, MembersComeBackToOneThatIsStartedAgain) {

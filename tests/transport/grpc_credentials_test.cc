@@ -1,5 +1,6 @@
 #include "sinew/rpc/transport/credentials.h"
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -212,6 +213,21 @@ TEST_F(GrpcCredentials, TlsAndPlainTextDoNotMix) {
   const absl::Status to_plain = refusal(secure, plain.transport->address(), "");
   EXPECT_EQ(to_plain.code(), absl::StatusCode::kUnauthenticated) << to_plain;
   EXPECT_FALSE(refusal(plain, secure.transport->address(), "").ok());
+}
+
+TEST_F(GrpcCredentials, AKeyThatEverybodyCanReadIsRefused) {
+  const TlsFiles files = certificates_.issue("worker-a");
+  EXPECT_TRUE(Credentials::mutual_tls(files).check().ok());
+  using std::filesystem::perms;
+  for (const perms wrong : {perms::others_read, perms::others_write}) {
+    std::filesystem::permissions(files.key, perms::owner_read | perms::owner_write | wrong);
+    const absl::Status refused = Credentials::mutual_tls(files).check();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr(files.key + "\" can be read or changed by everybody"));
+  }
+  std::filesystem::permissions(files.key, perms::owner_read | perms::group_read);
+  EXPECT_TRUE(Credentials::mutual_tls(files).check().ok());
 }
 
 TEST_F(GrpcCredentials, TextsNameTheWrongFile) {

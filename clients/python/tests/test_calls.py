@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -352,6 +353,12 @@ class TokenTest(unittest.TestCase):
             self.assertEqual(client.call_async("interop::add", 2, 3, metadata={"trace": "7"}).result(), 5)
         # By default that of the environment.
         with unittest.mock.patch.dict(os.environ, SINEW_JOB_TOKEN=self.TOKEN):
+            with sinew_client.connect(server.address, connect_timeout=PATIENCE_S) as client:
+                self.assertEqual(client.call("interop::add", 2, 3), 5)
+        with tempfile.NamedTemporaryFile("w") as file, unittest.mock.patch.dict(
+            os.environ, SINEW_JOB_TOKEN_FILE=file.name
+        ):
+            print(self.TOKEN, file=file, flush=True)
             with sinew_client.connect(server.address, connect_timeout=PATIENCE_S) as client:
                 self.assertEqual(client.call("interop::add", 2, 3), 5)
 
