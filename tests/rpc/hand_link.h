@@ -82,19 +82,19 @@ class LinkRunnerTest : public ::testing::Test {
     transport_.shutdown();
   }
 
+  SelfDescription peer() const { return {kPeer, "job", "there", 0, keys_.second, ""}; }
   /// What the peer says on a connection.
   std::string hello_on(const ConnectionName& connection,
                        const std::function<void(LinkHello&)>& change = {}) {
-    const SelfDescription peer{kPeer, "job", "there", 0, keys_.second, ""};
     proto::Hello hello;
-    write_self(peer, hello);
+    write_self(peer(), hello);
     write_identity(kSelf, *hello.mutable_expected());
     LinkHello link;
     link.connection = connection;
     link.terms = kTerms;
     if (change) change(link);
     write_link_hello(link, hello);
-    return seal_hello(hello, peer);
+    return seal_hello(hello, peer());
   }
   /// The peer accepts the attempt.
   std::shared_ptr<HandConnection> accept(const HandTransport::Attempt& attempt,

@@ -86,6 +86,29 @@ TEST_F(LinkRunnerTest, WhoIsNoMemberHasALittleRoom) {
   EXPECT_TRUE(again.handler->may_send_ahead());
 }
 
+// Whoever has seen one, of another attempt or for somebody else, cannot use it again.
+TEST_F(LinkRunnerTest, OnlyTheSignedRefusalOfItsAttemptEndsALink) {
+  const auto refuse_as = [this](const SelfDescription& by,
+                                const std::function<void(proto::Hello&)>& change) {
+    runner_->connect();
+    const HandTransport::Attempt attempt = take_later();
+    proto::Hello said;
+    EXPECT_TRUE(said.ParseFromString(attempt.hello));
+    if (change) change(said);
+    attempt.handler->on_down(nullptr, refuse(by, Refusal::kLostHere, "it is lost", said));
+  };
+  refuse_as(peer(), [](proto::Hello& said) { said.set_attempt(said.attempt() + 1); });
+  refuse_as(peer(), [](proto::Hello& said) { said.mutable_worker()->set_incarnation(77); });
+  SelfDescription stranger = peer();
+  stranger.key = WorkerKey::draw();
+  refuse_as(stranger, {});
+  stranger.worker.incarnation = stranger.key->incarnation();
+  refuse_as(stranger, {});
+  EXPECT_FALSE(runner_->ended());
+  refuse_as(peer(), {});
+  EXPECT_TRUE(runner_->ended());
+}
+
 // It may answer when it has left the list.
 TEST_F(LinkRunnerTest, AMemberStaysOneUntilItsLinkEnds) {
   const Offered member = offer();
