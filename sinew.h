@@ -15,3 +15,4 @@
 #include "sinew/rref/names.h"
 #include "sinew/rref/remote.h"
 #include "sinew/rref/rref.h"
+#include "sinew/rref/team.h"

@@ -112,6 +112,12 @@ MethodRules MethodRules::limit_bytes(std::int64_t bytes) const {
   return rules;
 }
 
+MethodRules MethodRules::one_at_a_time(OneAtATime how) const {
+  MethodRules rules = *this;
+  rules.turns_ = how;
+  return rules;
+}
+
 bool MethodRules::allows(std::string_view worker,
                          const std::vector<std::string>& identities) const {
   if (allows_everyone()) return true;

@@ -7,6 +7,14 @@
 
 namespace sinew {
 
+/// How the calls of one object go: see MethodRules::one_at_a_time().
+enum class OneAtATime {
+  /// Any number of them run at once.
+  kNo,
+  kKeepsTurn,
+  kGivesUpTurn,
+};
+
 /// Who may call a method, and how much of it at once. A value type; without any rule everybody may
 /// call, without limits.
 ///
@@ -49,6 +57,23 @@ class MethodRules {
   /// tensors included.
   [[nodiscard]] MethodRules limit_bytes(std::int64_t bytes) const;
 
+  /// Calls of one object wait for each other, in the order of their arrival, and those of one
+  /// worker in the order in which it has made them: the class needs no mutex for what only such
+  /// methods use. Each object has its own turns, whatever reference it is called through; calls in
+  /// C++, by local_value() or a pointer, have none. For member functions.
+  ///
+  ///     sinew::serve<app::Replay>(sinew::one_at_a_time())
+  ///
+  /// A call that waits holds no thread, and counts against the limits of its method. A method that
+  /// returns a Future, a coroutine among them, keeps its turn until that is done. With
+  /// kGivesUpTurn others have it while a coroutine waits in a co_await, and once a method that is
+  /// none has returned its Future. A call that comes back to the object while a call that led to it
+  /// has the turn fails at once with kFailedPrecondition, and did not run. So does one that waits
+  /// when its time is over, with kDeadlineExceeded. A call that was refused and is repeated has the
+  /// place of its last attempt. Coming from other clients than workers, calls have no objects.
+  [[nodiscard]] MethodRules one_at_a_time(OneAtATime how = OneAtATime::kKeepsTurn) const;
+  OneAtATime turns() const { return turns_; }
+
   bool allows_everyone() const { return workers_.empty() && identities_.empty(); }
   /// `worker`: empty for a client that is no worker. `identities`: those that it has proved.
   bool allows(std::string_view worker, const std::vector<std::string>& identities) const;
@@ -58,7 +83,7 @@ class MethodRules {
 
   friend bool operator==(const MethodRules& a, const MethodRules& b) {
     return a.workers_ == b.workers_ && a.identities_ == b.identities_ &&
-           a.max_calls_ == b.max_calls_ && a.max_bytes_ == b.max_bytes_;
+           a.max_calls_ == b.max_calls_ && a.max_bytes_ == b.max_bytes_ && a.turns_ == b.turns_;
   }
   friend bool operator!=(const MethodRules& a, const MethodRules& b) { return !(a == b); }
 
@@ -72,6 +97,7 @@ class MethodRules {
   std::vector<std::string> identities_;
   std::int64_t max_calls_ = kNoLimit;
   std::int64_t max_bytes_ = kNoLimit;
+  OneAtATime turns_ = OneAtATime::kNo;
 };
 
 /// Rules by which only workers with such names may call: see MethodRules::allow().
@@ -84,6 +110,11 @@ template <class... Patterns>
 template <class... Patterns>
 [[nodiscard]] MethodRules allow_identity(const Patterns&... patterns) {
   return MethodRules().allow_identity(patterns...);
+}
+
+/// Rules by which an object is called by one at a time: see MethodRules::one_at_a_time().
+[[nodiscard]] inline MethodRules one_at_a_time(OneAtATime how = OneAtATime::kKeepsTurn) {
+  return MethodRules().one_at_a_time(how);
 }
 
 namespace internal {

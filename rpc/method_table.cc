@@ -44,6 +44,16 @@ MethodTable& MethodTable::operator=(MethodTable&& other) noexcept {
 }
 MethodTable::~MethodTable() = default;
 
+void MethodTable::check_no_turns(std::string_view name, const MethodRules& rules) {
+  if (rules.turns() == OneAtATime::kNo) return;
+  throw RpcError(ErrorCode::kInvalidArgument,
+                 absl::StrFormat(
+                     "method '%s' is a free function, which has no object whose turn it could wait "
+                     "for: one_at_a_time() is for member functions; limit_calls(1) serves one call "
+                     "at once, and refuses others",
+                     name));
+}
+
 void MethodTable::add_entry(Entry entry) {
   if (entry.name.empty() || entry.name.size() > 512) {
     throw RpcError(ErrorCode::kInvalidArgument,
@@ -74,9 +84,10 @@ MethodTable& MethodTable::restrict(std::string_view pattern, const MethodRules& 
                                    "\"sinew.\"; rules of your own are given to add() and serve()",
                                    internal::printable(pattern, 128)));
   }
-  if (rules.has_limits()) {
+  if (rules.has_limits() || rules.turns() != OneAtATime::kNo) {
     throw RpcError(ErrorCode::kInvalidArgument,
-                   absl::StrFormat("restrict(\"%s\"): methods of Sinew's layers have no limits",
+                   absl::StrFormat("restrict(\"%s\"): methods of Sinew's layers have no limits and "
+                                   "no turns",
                                    internal::printable(pattern, 128)));
   }
   impl_->restrictions.emplace_back(pattern, rules);

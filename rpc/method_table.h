@@ -21,7 +21,8 @@ namespace sinew {
 ///
 /// What is added at once is called as the rules given allow: each method has their limits to
 /// itself. Each function throws RpcError kAlreadyExists when another method has the name of one of
-/// them, or when it was added with other rules; adding the same one again does nothing.
+/// them, or when it was added with other rules; adding the same one again does nothing. It throws
+/// kInvalidArgument for a free function with one_at_a_time().
 class MethodTable {
  public:
   /// Adds functions named by SINEW_METHOD, SINEW_METHOD_AS or SINEW_SERVICE.
@@ -93,6 +94,7 @@ class MethodTable {
       using Traits = internal::MethodTraits<decltype(Method)>;
       if constexpr (internal::check_parameters(typename Traits::parameters())) {
         using Text = internal::MethodText<MethodName<Method>, Traits>;
+        if constexpr (!Traits::is_member) check_no_turns(Text::name, rules);
         add_entry({Text::name, Text::signature(), &internal::serve_method<Method>, rules});
       }
     }
@@ -103,6 +105,7 @@ class MethodTable {
       internal::ServiceOf<Class>::add_to(*this, rules);
     }
   }
+  static void check_no_turns(std::string_view name, const MethodRules& rules);
   void add_entry(Entry entry);
 
   struct Impl;

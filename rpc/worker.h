@@ -24,6 +24,9 @@ namespace sinew {
 
 template <class T>
 class RRef;
+template <class T>
+class Team;
+struct TeamOptions;
 
 namespace internal {
 class WorkerCore;
@@ -139,11 +142,10 @@ class Worker {
   /// the worker is there and has published it, for `timeout` (as in wait_for()); when the worker is
   /// lost meanwhile, for the next one of that name. What it returns is a reference like any other,
   /// to an object of one incarnation: when that is lost it stays lost, and is to be found again.
-  /// Nobody is asked again and again meanwhile. Include sinew/rref/names.h (sinew.h has it).
-  /// Blocks. Throws RpcError: kDeadlineExceeded, which says whether it is the worker that is not
-  /// there, or which names it has instead; kInvalidArgument when the object has another type than
-  /// T, or `address` is none; kResourceExhausted when this worker has 1024 other questions for
-  /// names waiting there; and what wait_for() throws.
+  /// Include sinew/rref/names.h (sinew.h has it). Blocks. Throws RpcError: kDeadlineExceeded, which
+  /// says what there is instead; kInvalidArgument for an object of another type than T, or an
+  /// `address` that is none; kResourceExhausted when 1024 other questions of this worker wait
+  /// there; and what wait_for() throws.
   ///
   ///     auto agent = worker.find<app::Agent>("learner/agent", 30s);
   template <class T>
@@ -153,6 +155,11 @@ class Worker {
   template <class T>
   Future<RRef<T>> find_async(std::string_view address,
                              std::optional<std::chrono::nanoseconds> timeout = std::nullopt) const;
+
+  /// Objects of class T at all workers whose names match, made there with these arguments, or by a
+  /// function of each Peer; or published by them. Include sinew/rref/team.h (sinew.h has it).
+  template <class T, class... Args>
+  Team<T> team(const TeamOptions& options, Args&&... arguments) const;
 
   /// Waits until all of `names` (default: all members) have called it; whoever leaves after that
   /// does not matter. Throws kDeadlineExceeded with the names that are missing, kUnavailable when

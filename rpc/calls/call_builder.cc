@@ -14,6 +14,7 @@
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/error_codec.h"
+#include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/message_devices.h"
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/calls/retried_call.h"
@@ -24,6 +25,8 @@
 
 namespace sinew::internal {
 namespace {
+
+constexpr std::size_t kMaxTurns = 64;
 
 WorkerServices& services_of(const Peer& peer) {
   const auto& services = PeerAccess::services(peer);
@@ -45,6 +48,14 @@ std::uint64_t rounded_timeout_us(std::chrono::nanoseconds timeout) {
                         timeout.count()));
   }
   return static_cast<std::uint64_t>((timeout.count() - 1) / 1000 + 1);
+}
+
+void add_turns(const CallContext& parent, proto::Call& call) {
+  const auto* const served = dynamic_cast<const Invocation*>(&parent);
+  if (served == nullptr) return;
+  const std::vector<std::uint64_t> turns = served->held_turns();
+  const std::size_t first = turns.size() > kMaxTurns ? turns.size() - kMaxTurns : 0;
+  for (std::size_t i = first; i < turns.size(); ++i) call.add_turns(turns[i]);
 }
 
 }  // namespace
@@ -113,6 +124,7 @@ CallBuilder::StateInPlace CallBuilder::begin(const Peer& peer, std::string_view 
     const std::vector<std::string> chain = parent->chain();
     const std::size_t first = chain.size() > kMaxChain ? chain.size() - kMaxChain : 0;
     for (std::size_t i = first; i < chain.size(); ++i) call.add_chain(chain[i]);
+    add_turns(*parent, call);
   }
   return state;
 }

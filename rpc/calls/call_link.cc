@@ -29,7 +29,8 @@ CallLink::CallLink(WorkerServices& services, std::shared_ptr<LinkRunner> runner)
     : services_(services),
       runner_(std::move(runner)),
       name_(runner_->peer().name),
-      incarnation_(runner_->peer().incarnation) {}
+      incarnation_(runner_->peer().incarnation),
+      order_(services_.server().has_turns() ? std::make_shared<CallerOrder>() : nullptr) {}
 
 CallLink::~CallLink() = default;
 
@@ -414,7 +415,9 @@ void CallLink::tell_end(FrameEnded& ended) {
 // late.
 CallLink::Entries CallLink::take_answered(const std::vector<Inbound>& frames) {
   Entries entries;
-  const auto is_reply = [](const Inbound& frame) { return frame.header.kind == FrameKind::kReply; };
+  const auto is_reply = [](const Inbound& frame) {
+    return frame.header.kind == FrameKind::kReply && !frame.header.is_void;
+  };
   if (std::none_of(frames.begin(), frames.end(), is_reply)) return entries;
   MutexLock lock(mutex_);
   for (const Inbound& frame : frames) {

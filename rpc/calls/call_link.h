@@ -84,6 +84,7 @@ class CallLink final : public LinkUser,
   void on_member(std::int32_t rank);
   // ReplySink
   bool may_start(const std::shared_ptr<Invocation>& invocation) override;
+  void watch_queued(const Invocation& invocation) override;
   void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) override;
   void on_error(std::uint64_t call_id, const proto::Error& error) override;
   bool wants_envelope() const override { return true; }
@@ -187,7 +188,9 @@ class CallLink final : public LinkUser,
   void reach_again();
 
   // Calls that are served: call_link_serve.cc.
-  std::optional<ArrivedCall> receive_request(Inbound frame, Clock::TimePoint now);
+  CallerOrder::Ticket take_ticket(const Inbound& frame);
+  std::optional<ArrivedCall> receive_request(Inbound frame, Clock::TimePoint now,
+                                             CallerOrder::Ticket ticket);
   bool hold(ArrivedCall& call, GuestRoom guest_room);
   void begin(std::vector<ArrivedCall> calls);
   void receive_control(Inbound frame);
@@ -223,6 +226,8 @@ class CallLink final : public LinkUser,
   const std::shared_ptr<LinkRunner> runner_;
   const std::string name_;
   const Incarnation incarnation_;
+  /// Null where no method waits for its turn.
+  const std::shared_ptr<CallerOrder> order_;
   std::atomic<std::int32_t> rank_{-1};
   std::atomic<std::uint64_t> last_id_{0};
   // The latest beat of the peer that waits for its answer; 0: none.

@@ -1,4 +1,4 @@
-// The calls that a CallLink serves, as long as they wait for a thread.
+// The calls that a CallLink serves, as long as they wait for a thread or for their turn.
 
 #include <algorithm>
 #include <cstddef>
@@ -30,6 +30,13 @@ void CallLink::watch_queue_locked(Clock::TimePoint when) {
   });
 }
 
+void CallLink::watch_queued(const Invocation& invocation) {
+  MutexLock lock(mutex_);
+  if (!retired_.ok()) return;
+  watch_queue_locked(
+      QueueLimits::look_at(invocation.arrived(), invocation.deadline(), services_.clock().now()));
+}
+
 void CallLink::look_at_queue() {
   const Clock::TimePoint now = services_.clock().now();
   std::vector<std::shared_ptr<Invocation>> late;
@@ -42,7 +49,7 @@ void CallLink::look_at_queue() {
     Clock::TimePoint next = Clock::TimePoint::max();
     for (const auto& [id, call] : served_) {
       if (!call->is_queued()) continue;
-      oldest = std::min(oldest, call->arrived());
+      if (!call->waits_for_turn()) oldest = std::min(oldest, call->arrived());
       if (QueueLimits::refused_at(call->arrived(), call->deadline()) > now) {
         next = std::min(next, QueueLimits::look_at(call->arrived(), call->deadline(), now));
       } else if (late.size() < kMostAtOnce) {
@@ -55,7 +62,7 @@ void CallLink::look_at_queue() {
   }
   services_.server().note_queued(now - oldest);
   for (const std::shared_ptr<Invocation>& call : late) {
-    call->refuse_queued(services_.server().explain_queued(now - call->arrived()));
+    call->refuse_queued(now - call->arrived());
   }
 }
 

@@ -37,6 +37,8 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
   Entry* answered_next = answered.begin();
   for (Inbound& frame : frames) {
     const bool is_reply = frame.header.kind == FrameKind::kReply;
+    CallerOrder::Ticket ticket = take_ticket(frame);
+    if (frame.header.is_void) continue;
     Entry entry = is_reply ? std::move(*answered_next++) : Entry();
     if (!frame.lost.ok()) {
       end_lost(frame, std::move(entry));
@@ -51,7 +53,9 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
           calls.reserve(frames.size());
           now = services_.clock().now();
         }
-        if (auto call = receive_request(std::move(frame), now)) calls.push_back(*std::move(call));
+        if (auto call = receive_request(std::move(frame), now, std::move(ticket))) {
+          calls.push_back(*std::move(call));
+        }
         break;
       case FrameKind::kControl:
         receive_control(std::move(frame));
@@ -61,6 +65,13 @@ void CallLink::on_frames(std::vector<Inbound> frames) {
     }
   }
   if (!calls.empty()) begin(std::move(calls));
+}
+
+CallerOrder::Ticket CallLink::take_ticket(const Inbound& frame) {
+  if (order_ == nullptr || lane_of(frame.header.kind) != Lane::kCalls) return {};
+  if (frame.header.kind == FrameKind::kRequest) return order_->on_call(frame.header.number);
+  order_->on_frame(frame.header.number);
+  return {};
 }
 
 // What there was no room for: whoever waits for it is told.
@@ -83,9 +94,11 @@ void CallLink::end_lost(const Inbound& frame, Entry answered) {
                  Execution::kMayHaveRun, ErrorOrigin::kThisWorker);
 }
 
-std::optional<ArrivedCall> CallLink::receive_request(Inbound frame, Clock::TimePoint now) {
+std::optional<ArrivedCall> CallLink::receive_request(Inbound frame, Clock::TimePoint now,
+                                                     CallerOrder::Ticket ticket) {
   const std::uint64_t room = frame.room();
   ArrivedCall call;
+  call.ticket = std::move(ticket);
   call.id = frame.header.subject;
   call.arrived = now;
   call.deadline = deadline_of(frame.header, now);
@@ -590,6 +603,7 @@ void CallLink::end_served() {
     if (queue_timer_ != 0) services_.timers().cancel(std::exchange(queue_timer_, 0));
   }
   for (auto& [id, running] : served) running->cancel();
+  if (order_ != nullptr) order_->end();
 }
 
 }  // namespace sinew::internal

@@ -64,6 +64,7 @@ CallServer::CallServer(WorkerServices& services, WrapReplySink wrap_sink)
   const MethodTable& methods = services_.options().methods;
   for (const std::string& name : methods.names()) {
     const MethodTable::Entry& method = *methods.find(name);
+    has_turns_ = has_turns_ || method.rules.turns() != OneAtATime::kNo;
     if (!method.rules.has_limits()) continue;
     loads_[&method] =
         std::make_shared<MethodLoad>(method.rules.max_calls(), method.rules.max_bytes());

@@ -19,6 +19,7 @@
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/method_load.h"
+#include "sinew/rpc/calls/object_turns.h"
 #include "sinew/rpc/method_table.h"
 #include "sinew/rpc/transport/transport.h"
 
@@ -48,6 +49,12 @@ class CallServer final : public UnaryHandler {
   const MethodTable::Entry* nearest_method(const CallContext& call) const;
   /// How much of a method that it serves is under way; null for one without limits.
   std::shared_ptr<MethodLoad> find_load(const MethodTable::Entry& method) const;
+
+  /// Whether methods are served that wait for their turn.
+  bool has_turns() const { return has_turns_; }
+  /// The turns at objects, and those at the references to them.
+  const std::shared_ptr<ObjectTurns>& turns() const { return turns_; }
+  const std::shared_ptr<ObjectTurns>& lines() const { return lines_; }
 
   /// What a caller has proved of itself.
   std::vector<std::string> identities_of(AuthenticatedPeer remote) const;
@@ -121,6 +128,9 @@ class CallServer final : public UnaryHandler {
   absl::flat_hash_map<std::string, MethodTable::Entry> layer_methods_;
   // Constant after construction.
   absl::flat_hash_map<const MethodTable::Entry*, std::shared_ptr<MethodLoad>> loads_;
+  bool has_turns_ = false;
+  const std::shared_ptr<ObjectTurns> turns_ = std::make_shared<ObjectTurns>();
+  const std::shared_ptr<ObjectTurns> lines_ = std::make_shared<ObjectTurns>();
   std::atomic<std::int64_t> active_calls_{0};
   std::atomic<std::int64_t> calls_started_{0};
   Made made_;

@@ -91,9 +91,13 @@ void Invocation::start() {
 }
 
 // As if it had started too late: what layers keep for it ends in the same way.
-void Invocation::refuse_queued(std::string why) {
+void Invocation::refuse_queued(std::chrono::nanoseconds waited) {
   if (!leave_queue()) return;
-  refused_ = std::move(why);
+  if (waits_for_turn()) {
+    return fail(
+        std::make_exception_ptr(did_not_run(ErrorCode::kDeadlineExceeded, explain_turn(waited))));
+  }
+  refused_ = services_.server().explain_queued(waited);
   queue_room_ = std::move(arrived_.room);
   serve();
   request_.reset();
@@ -155,6 +159,8 @@ void Invocation::begin() {
                                       call.method(), signature, services_.self().name,
                                       printable(call.signature(), 1024)));
   }
+  const bool has_turn = call.has_target() && request_->method->rules.turns() != OneAtATime::kNo;
+  if (!has_turn) request_->ticket.pass();
   if (call.has_target()) {
     resolve_target_and_run();
   } else {
@@ -236,6 +242,7 @@ void Invocation::resolve_target_and_run() {
                         "sinew/rref/rref.h",
                         services_.self().name));
   }
+  if (request_->method->rules.turns() != OneAtATime::kNo) return line_up();
   Future<AnyValue> target =
       services_.references()->resolve(request_->call().target(), caller_, deadline());
   if (target.done()) {
@@ -363,10 +370,12 @@ ValueWriter Invocation::result() {
 
 // ---- Replies.
 
-// The share goes before the reply does: who makes one call after another is never over a limit.
+// The share and the turn go before the reply does: who makes one call after another is never over a
+// limit, nor waits for itself.
 bool Invocation::claim_reply() {
   if (replied_.exchange(true, std::memory_order_acq_rel)) return false;
   request_->share.give_back();
+  if (request_->turn != nullptr) end_turn();
   return true;
 }
 

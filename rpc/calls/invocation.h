@@ -1,9 +1,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +21,7 @@
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/calls/received_envelope.h"
+#include "sinew/rpc/calls/object_turns.h"
 #include "sinew/rpc/link/request_room.h"
 #include "sinew/rpc/transport/frame.h"
 #include "sinew/rpc/wire/value_reader.h"
@@ -47,6 +50,8 @@ class ReplySink {
   /// The call failed: in place of on_reply().
   virtual void on_error(std::uint64_t call_id, const proto::Error& error) = 0;
   virtual bool wants_envelope() const = 0;
+  /// The call waits once more: see Invocation::is_queued().
+  virtual void watch_queued(const Invocation& invocation) = 0;
   /// What the caller has proved of itself.
   virtual AuthenticatedPeer remote() const = 0;
   /// See CallContext::metadata().
@@ -69,6 +74,8 @@ struct ArrivedCall {
   /// As LinkLanes::room_of() counts, which is also what `room` holds if the caller is a worker.
   std::uint64_t size_bytes = 0;
   RequestRoom room;
+  /// Of a worker, where it may matter in which order it has made its calls.
+  CallerOrder::Ticket ticket;
 
   /// Reads `bytes` into `envelope`, unless that has been done. By the thread that serves the call:
   /// it lets go of what reading allocates, and the one that takes frames goes on meanwhile.
@@ -84,17 +91,21 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   Invocation(WorkerServices& services, ArrivedCall call, std::shared_ptr<ReplySink> sink);
   ~Invocation() override;
 
-  /// Before it is posted: it waits for a thread until start() or refuse_queued().
-  void enter_queue() { in_queue_.store(true, std::memory_order_relaxed); }
+  /// Before it is posted: it waits for a thread until start() or refuse_queued(). Later it may wait
+  /// for its turn in the same way.
+  void enter_queue() { in_queue_.store(true, std::memory_order_release); }
   bool is_queued() const { return in_queue_.load(std::memory_order_relaxed); }
   Clock::TimePoint arrived() const { return arrived_at_; }
   /// Runs the call from start to end, or to where it waits for something; later, if its sink says
   /// so. Nothing if it was refused in the queue.
   void start();
-  /// Replies that it did not run, and why, if it is in the queue: from then on it never starts. On
-  /// the control executor. What it holds is let go of; the room that it takes of what its caller
-  /// may send is given back when the queue comes to it, which bounds the queue.
-  void refuse_queued(std::string why);
+  /// Whether it waits for its turn at its object, if it is in the queue.
+  bool waits_for_turn() const { return waits_for_turn_.load(std::memory_order_relaxed); }
+  /// Replies that it did not run, and why, if it is in the queue, where it has waited for so long:
+  /// from then on it never starts. On the control executor. What it holds is let go of; the room
+  /// that it takes of what its caller may send is given back when the queue for threads comes to
+  /// it, which bounds that queue.
+  void refuse_queued(std::chrono::nanoseconds waited);
   /// The caller no longer waits.
   void cancel() { cancellation_.cancel(); }
   /// The call takes room of what its caller may send until it is answered, not only until it
@@ -117,6 +128,12 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   const std::weak_ptr<WorkerServices>& weak_services() const { return weak_services_; }
   /// That of the call, not of the reply.
   MessageRoute& route();
+  /// The turns that it, and those of its chain, have at objects: see CallTurn.
+  std::vector<std::uint64_t> held_turns() const;
+  /// Around each part of the method that runs but the first one, if it gives up its turn meanwhile.
+  /// False: `resume` is posted once it has the turn again.
+  bool resume_in_turn(std::function<void()> resume) const;
+  void suspended_in_turn() const;
   /// Whether the caller's map says where a result on `device` arrives.
   bool can_return(c10::Device device) const;
 
@@ -157,6 +174,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
 
  private:
   struct Request;
+  struct CallTurn;
   /// False: it is not in the queue, and another one has seen to it.
   bool leave_queue() { return in_queue_.exchange(false, std::memory_order_acq_rel); }
   void serve();
@@ -173,6 +191,18 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void check_allowed() const;
   void take_share();
   void resolve_target_and_run();
+  // Steps of a call that waits for its turn: invocation_turn.cc.
+  Task later(void (Invocation::*step)());
+  void line_up();
+  void await_line();
+  void await_object();
+  void await_turn(AnyValue target);
+  void begin_turn();
+  void resume_all();
+  void run_soon(std::function<void()> run);
+  void end_turn();
+  [[noreturn]] void throw_comes_back() const;
+  std::string explain_turn(std::chrono::nanoseconds waited) const;
   void run_method();
   void send_claimed(absl::FunctionRef<void()> fill);
   void drop_result();
@@ -189,6 +219,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   const Clock::TimePoint arrived_at_;
   const std::shared_ptr<ReplySink> sink_;
   std::atomic<bool> in_queue_{false};
+  std::atomic<bool> waits_for_turn_{false};
   // Why it was refused in the queue; and what it holds until that has come to it.
   std::string refused_;
   RequestRoom queue_room_;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/cord.h"
 #include "sinew/rpc.pb.h"
+#include "sinew/rpc/calls/call_turn.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/message_layers.h"
 #include "sinew/rpc/calls/method_load.h"
@@ -26,7 +27,8 @@ struct Invocation::Request {
         results(&reply_route),
         envelope(std::move(arrived.envelope)),
         size_bytes(arrived.size_bytes),
-        room(std::move(arrived.room)) {
+        room(std::move(arrived.room)),
+        ticket(std::move(arrived.ticket)) {
     reply_route.set_call(&route);
     allow_devices(route, arguments);
     allow_devices(reply_route, results);
@@ -44,6 +46,10 @@ struct Invocation::Request {
   MethodLoad::Share share;
   /// See Invocation::keep_room().
   RequestRoom room;
+  /// Until it has its turn, or has none.
+  CallerOrder::Ticket ticket;
+  /// Null: of its object's calls any number may be under way.
+  std::unique_ptr<CallTurn> turn;
   ScratchEnvelope reply{ScratchEnvelope::Kind::kReply};
   AnyValue target;
   const MethodTable::Entry* method = nullptr;

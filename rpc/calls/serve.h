@@ -83,7 +83,9 @@ void run_and_deliver(const std::shared_ptr<Invocation>& call, Values& values, co
   using Return = typename Traits::return_type;
   if constexpr (Traits::returns_future) {
     const auto arguments = std::make_shared<Values>(std::move(values));
-    deliver_later(call, invoke(*arguments), arguments);
+    Future<typename Traits::result_type> result = invoke(*arguments);
+    call->suspended_in_turn();
+    deliver_later(call, std::move(result), arguments);
   } else if constexpr (std::is_void_v<Return>) {
     invoke(values);
     deliver_nothing(*call);

@@ -60,7 +60,7 @@ void UnarySink::watch_queue(const std::shared_ptr<Invocation>& invocation) {
           if (callee == nullptr || call == nullptr || !call->is_queued()) return;
           const auto waited = callee->clock().now() - call->arrived();
           callee->server().note_queued(waited);
-          call->refuse_queued(callee->server().explain_queued(waited));
+          call->refuse_queued(waited);
         });
       });
 }

@@ -36,6 +36,8 @@ class UnarySink final : public ReplySink, public std::enable_shared_from_this<Un
 
   /// How many there are, and how much they hold, the transport bounds.
   bool may_start(const std::shared_ptr<Invocation>&) override { return true; }
+  /// Clients have no objects, whose turn would be waited for.
+  void watch_queued(const Invocation&) override {}
   void on_reply(std::uint64_t call_id, Frame reply, std::vector<OnCarrierEnd> on_end) override;
   void on_error(std::uint64_t call_id, const proto::Error& error) override;
   bool wants_envelope() const override { return false; }

@@ -79,8 +79,20 @@ void CoroutineWait::resume_soon(Cause cause) {
   resume_here();
 }
 
+// In the call that it serves, once that has the turn at its object again.
 void CoroutineWait::resume_here() {
   const std::shared_ptr<CoroutineWait> self = shared_from_this();
+  const auto* const call =
+      context_ == nullptr ? nullptr : dynamic_cast<const Invocation*>(context_->served());
+  if (call == nullptr) return resume_now();
+  const auto resume = [self, call] {
+    self->resume_now();
+    call->suspended_in_turn();
+  };
+  if (call->resume_in_turn(resume)) resume();
+}
+
+void CoroutineWait::resume_now() {
   if (frame_ == nullptr) {
     const ThreadContext::Scope scope(context_);
     return resume_(coroutine_);

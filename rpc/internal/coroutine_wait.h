@@ -41,6 +41,7 @@ class CoroutineWait : public std::enable_shared_from_this<CoroutineWait> {
   void end(Cause cause);
   void resume_soon(Cause cause);
   void resume_here();
+  void resume_now();
 
   FutureCore& future_;
   void* const coroutine_;

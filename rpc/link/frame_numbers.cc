@@ -10,6 +10,11 @@ bool FrameNumbers::contains(std::uint64_t number) const {
   return after != runs_.begin() && std::prev(after)->second >= number;
 }
 
+std::uint64_t FrameNumbers::first_missing() const {
+  const bool begins_at_one = !runs_.empty() && runs_.begin()->first == 1;
+  return begins_at_one ? runs_.begin()->second + 1 : 1;
+}
+
 FrameNumbers::Arrival FrameNumbers::add(std::uint64_t number, Report report) {
   // The last number is never used, so that "one more" cannot wrap around.
   if (number == 0 || number == UINT64_MAX) return Arrival::kRefused;

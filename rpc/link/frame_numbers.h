@@ -44,6 +44,8 @@ class FrameNumbers {
   Arrival add(std::uint64_t number, Report report = Report::kNow);
   void report(std::uint64_t number);
   bool contains(std::uint64_t number) const;
+  /// The lowest number that has not arrived.
+  std::uint64_t first_missing() const;
 
   /// All that have arrived, ascending, at most kMaxRuns.
   NumberRanges all() const;

@@ -71,7 +71,8 @@ class LinkUser {
  public:
   virtual ~LinkUser() = default;
   /// In the order of arrival within a lane, except those with large payloads. Each note among them
-  /// (LinkHeader::is_note) is to be followed by LinkRunner::handled().
+  /// (LinkHeader::is_note) is to be followed by LinkRunner::handled(). Of frames of the calls lane
+  /// that are not wanted any more, or have come before, only the header (is_void).
   virtual void on_frames(std::vector<Inbound> frames) = 0;
   /// Frames that were sent have ended; once for each that send() took.
   virtual void on_frames_ended(absl::Span<const LinkOutputs::Ended> frames) = 0;

@@ -63,6 +63,7 @@ class FaultySink final : public ReplySink, public std::enable_shared_from_this<F
     answer({call_id, error.ByteSizeLong(),
             [inner = inner_, call_id, error] { inner->on_error(call_id, error); }, [] {}});
   }
+  void watch_queued(const Invocation& invocation) override { inner_->watch_queued(invocation); }
   bool wants_envelope() const override { return inner_->wants_envelope(); }
   AuthenticatedPeer remote() const override { return inner_->remote(); }
   const CallContext::Metadata& metadata() const override { return inner_->metadata(); }
