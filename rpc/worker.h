@@ -119,23 +119,18 @@ class Worker {
 
   /// Gives an object of this worker a name, by which others find() it as `worker/name`, and keeps
   /// it alive until the name is taken back, given to another object (`when_taken`), or the worker
-  /// ends. `object` is a reference to a value that lives here, whose call may still make it, or the
-  /// object itself. `name` is 1 to 128 letters, digits and `_ . : -`. An evicted worker's names go
-  /// with it: the one that takes its place publishes again (WorkerOptions::on_rejoined). Include
-  /// sinew/rref/names.h (sinew.h has it). Thread-safe. Throws RpcError: kAlreadyExists,
-  /// kInvalidArgument for a name that is not allowed or a value of another worker,
-  /// kFailedPrecondition for an empty reference and after a shutdown, kAborted for an evicted
-  /// worker.
-  ///
-  ///     worker.publish("agent", agent);
+  /// ends. `object` is a reference to a value that lives here, or the object itself. `name` is 1 to
+  /// 128 letters, digits and `_ . : -`. Include sinew/rref/names.h (sinew.h has it). Throws
+  /// RpcError: kAlreadyExists, kInvalidArgument for a name that is not allowed or a value of
+  /// another worker, kFailedPrecondition for an empty reference and after a shutdown, kAborted when
+  /// this worker is evicted (its names go with it: WorkerOptions::on_rejoined).
   template <class T>
   void publish(std::string_view name, const RRef<T>& object,
                WhenTaken when_taken = WhenTaken::kFail) const;
   template <class T>
   void publish(std::string_view name, std::shared_ptr<T> object,
                WhenTaken when_taken = WhenTaken::kFail) const;
-  /// Takes a name back; references that were found by it stay as they are. False if nothing was
-  /// published under it. Of the reference layer, like publish().
+  /// Takes a name back; references that were found by it stay. False: nothing had that name.
   bool unpublish(std::string_view name) const;
 
   /// Finds a published object by the names of its worker and itself: "learner/agent". Waits until
@@ -167,7 +162,7 @@ class Worker {
   /// count), kCancelled when this worker is shut down meanwhile, kFailedPrecondition afterwards.
   void barrier(std::chrono::nanoseconds timeout = std::chrono::seconds(60)) const;
   void barrier(std::vector<std::string> names, std::chrono::nanoseconds timeout) const;
-  /// Gives every worker of `names` the bytes of all of them, by name; 1 MiB of each at most.
+  /// Gives every worker of `names` the bytes of all, by name; 1 MiB of each at most.
   std::map<std::string, std::string> all_gather(
       std::string bytes, std::vector<std::string> names = {},
       std::chrono::nanoseconds timeout = std::chrono::seconds(60)) const;
@@ -229,18 +224,15 @@ class Worker {
 
   /// Starts a new worker in the place of this one, which was evicted: ends this one without grace
   /// (waits for its methods that run), then starts and joins as init_rpc() did, with the same
-  /// options, layers and default timeout, and a rank as the options have it. Returns the new
-  /// worker: a new member of the job under the same name, which knows nothing of the references,
-  /// contexts and calls of this one. This one stays kEvicted, and what is done with it fails with
-  /// kAborted.
+  /// options, layers and default timeout. Returns the new worker: another member of the job, which
+  /// knows nothing of the references, contexts and calls of this one. This one stays kEvicted, and
+  /// what is done with it fails with kAborted.
   ///
   /// Of threads that call it at once all get the same new worker, or the error of the one attempt;
   /// so does who calls it later, as long as that worker is there. After an error it may be called
   /// again. Throws RpcError: what init_rpc() throws; kFailedPrecondition when this worker is not
   /// evicted, was shut down by the user, or runs the calling thread (a handler or a continuation);
   /// kCancelled when it is shut down meanwhile.
-  ///
-  ///     if (worker.membership_state() == MembershipState::kEvicted) worker = worker.rejoin();
   ///
   /// WorkerOptions::on_rejoined does so by itself.
   Worker rejoin() const;

@@ -199,6 +199,19 @@ inline constexpr bool makes_member_v = false;
 template <class T, class F>
 inline constexpr bool makes_member_v<T, F> = std::is_invocable_r_v<RRef<T>, F, const Peer&>;
 
+/// Whether the constructor that others call takes no arguments. Without any, a class of which that
+/// is not so can only have been published.
+template <class T>
+constexpr bool is_made_of_nothing() {
+  if constexpr (has_service_v<T>) {
+    return MethodTraits<typename ServiceOf<T>::constructor>::parameters::size == 0;
+  } else {
+    return false;
+  }
+}
+template <class T>
+inline constexpr bool made_of_nothing_v = is_made_of_nothing<T>();
+
 template <class T>
 TeamCore::Make find_member(std::string name) {
   return [name = std::move(name)](const Worker& worker, const WorkerInfo& member) {
@@ -226,6 +239,8 @@ Team<T> Worker::team(const TeamOptions& options, Args&&... arguments) const {
     make = internal::find_member<T>(options.members.substr(slash + 1));
   } else if constexpr (internal::makes_member_v<T, std::decay_t<Args>...>) {
     make = internal::make_member<T>(std::forward<Args>(arguments)...);
+  } else if constexpr (sizeof...(Args) == 0 && !internal::made_of_nothing_v<T>) {
+    internal::throw_made_of_something(options.members);
   } else {
     make = internal::make_member<T>([arguments = std::tuple<std::decay_t<Args>...>(
                                          std::forward<Args>(arguments)...)](const Peer& peer) {

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <deque>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -10,11 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/ids.h"
-#include "sinew/rpc/base/internal/mutex.h"
+#include "sinew/rref/internal/team_arrivals.h"
 
 namespace sinew {
 
@@ -26,6 +24,8 @@ struct TeamAnswer {
   Future<R> result;
 
   bool ok() const { return result.error() == nullptr; }
+  /// The member was lost before it could answer; not one whom it has called.
+  bool lost() const { return internal::is_loss(result.error()); }
   /// Throws what the call failed with: kUnavailable if the member was lost.
   decltype(auto) value() const { return result.value(); }
 };
@@ -129,49 +129,10 @@ class TeamCalls {
   iterator end() { return iterator(); }
 
  private:
-  /// Which calls have ended, in order. Thread-safe.
-  class Arrivals {
-   public:
-    void add(std::size_t which) {
-      std::optional<Promise<std::size_t>> waiting;
-      {
-        internal::MutexLock lock(mutex_);
-        waiting.swap(waiting_);
-        if (!waiting) arrived_.push_back(which);
-      }
-      if (waiting) waiting->set_value(which);
-    }
-    Future<std::size_t> take() {
-      internal::MutexLock lock(mutex_);
-      if (!arrived_.empty()) {
-        const std::size_t which = arrived_.front();
-        arrived_.pop_front();
-        return make_ready_future(which);
-      }
-      if (!waiting_) waiting_.emplace();
-      return waiting_->future();
-    }
-    /// What was taken last is waited for no more. True: it has come meanwhile.
-    bool give_up(const Future<std::size_t>& taken) {
-      {
-        internal::MutexLock lock(mutex_);
-        if (waiting_) {
-          waiting_.reset();
-          return false;
-        }
-      }
-      taken.wait();
-      return true;
-    }
-
-   private:
-    internal::Mutex mutex_;
-    std::deque<std::size_t> arrived_ ABSL_GUARDED_BY(mutex_);
-    std::optional<Promise<std::size_t>> waiting_ ABSL_GUARDED_BY(mutex_);
-  };
   struct State {
     std::vector<Answer> calls;
-    const std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
+    const std::shared_ptr<internal::TeamArrivals> arrivals =
+        std::make_shared<internal::TeamArrivals>();
   };
 
   std::shared_ptr<State> state_;

@@ -19,6 +19,8 @@ struct TeamOptions {
   /// pattern, a slash, and the name under which each of them has published its object:
   /// "trainer*/replay".
   std::string members;
+  /// The worker that has the team may be in it. Otherwise "*" is all others.
+  bool includes_self = false;
   /// Workers that join later belong to the team as well, also those that come back.
   bool takes_newcomers = true;
   /// How often it is tried to make one member's object, or to find it, and with which pauses. What

@@ -7,11 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "model.h"
 #include "sinew/examples/common/history_file.h"
-#include "sinew/rpc/batcher.h"
 #include "sinew/sinew.h"
 
 namespace torch::optim {
@@ -32,12 +29,11 @@ struct Gradients {
 };
 
 /// Holds the model. Trainers send their gradients; when all that are left have, the model makes one
-/// step along their mean, and all get the new one. Thread-safe: several handlers run at once.
+/// step along their mean, and all get the new one. Is called by one at a time: kTurns.
 class BatchServer {
  public:
   /// `history`: where it writes whose gradients are in the model; empty: nowhere.
-  BatchServer(std::size_t trainers, double lr, std::int64_t seed,
-              const std::filesystem::path& history = {});
+  BatchServer(double lr, std::int64_t seed, const std::string& history);
   ~BatchServer();
 
   /// Copies of the parameters.
@@ -46,25 +42,32 @@ class BatchServer {
   /// then: a server with one thread serves any number of trainers. Throws std::invalid_argument for
   /// gradients that do not fit.
   sinew::Future<Parameters> update(const Gradients& gradients);
-  /// So many are left, at least one: a step that waits for the others only is made now.
+  /// So many are left. A step that waits for the others only is made now.
   void set_trainers(std::size_t trainers);
   /// Steps so far.
-  std::int64_t steps() const;
+  std::int64_t steps() const { return steps_; }
 
  private:
-  std::vector<Parameters> step(const std::vector<Gradients>& gradients);
-  Parameters copy_locked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  struct Pending {
+    Gradients gradients;
+    sinew::Promise<Parameters> promise;
+  };
+  void check(const Parameters& values) const;
+  void step();
 
-  mutable absl::Mutex mutex_;
-  Parameters parameters_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<torch::optim::SGD> optimizer_ ABSL_GUARDED_BY(mutex_);
-  std::int64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
+  Parameters parameters_;
+  std::unique_ptr<torch::optim::SGD> optimizer_;
+  std::size_t trainers_ = 0;
+  std::int64_t steps_ = 0;
+  std::vector<Pending> batch_;
   examples::HistoryFile history_;
-  // The last member: its batches use the others.
-  sinew::Batcher<Gradients, Parameters> batcher_;
 };
+
+/// An update waits for those of others, which must come in meanwhile.
+constexpr auto kTurns = sinew::OneAtATime::kGivesUpTurn;
 
 }  // namespace batch_ps
 
 SINEW_STRUCT(batch_ps::Gradients, id, values);
-SINEW_METHOD(batch_ps::BatchServer::parameters, batch_ps::BatchServer::update);
+SINEW_SERVICE(batch_ps::BatchServer, (double, std::int64_t, std::string), parameters, update,
+              set_trainers, steps);

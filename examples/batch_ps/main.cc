@@ -28,74 +28,51 @@ sinew::Worker start_worker(const sinew::LaunchPlace& place) {
   worker.name = "worker" + std::to_string(place.rank);
   // One thread is enough for a server whose handlers hold none while they wait.
   worker.num_threads = 1;
-  worker.methods = sinew::serve<batch_ps::Trainer>()
-                       .add<&batch_ps::BatchServer::parameters, &batch_ps::BatchServer::update>();
+  worker.methods = sinew::serve<batch_ps::Trainer>().serve<batch_ps::BatchServer>(
+      sinew::one_at_a_time(batch_ps::kTurns));
   return examples::join_job(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
-/// The trainers that are left. When one is lost the server counts on it no more, and the others go
-/// on.
-class Team {
- public:
-  Team(const sinew::Worker& worker, int world_size, const batch_ps::Options& options,
-       std::shared_ptr<batch_ps::BatchServer> server)
-      : server_(std::move(server)), self_(sinew::share_rref(server_)) {
-    for (int rank = 1; rank < world_size; ++rank) {
-      trainers_.push_back(worker.remote<batch_ps::Trainer>(rank, rank, options.batch, options.seed,
-                                                           options.history.string()));
+/// Has all trainers make so many steps; the mean of their losses. Who is lost leaves the team, and
+/// the others go on. Throws RpcError when none is left.
+double train(const sinew::Team<batch_ps::Trainer>& team,
+             const sinew::RRef<batch_ps::BatchServer>& server, std::int64_t steps) {
+  std::size_t left = team.size();
+  server.call<&batch_ps::BatchServer::set_trainers>(left);
+  double loss = 0;
+  for (const auto& round :
+       team.within(sinew::kNoTimeout).call_all<&batch_ps::Trainer::train>(server, steps)) {
+    if (round.ok()) {
+      loss += round.value();
+      continue;
     }
-    watch_ = worker.on_member([server = server_, worker](const sinew::MemberEvent& event) {
-      using Kind = sinew::MemberEvent::Kind;
-      if (event.kind != Kind::kLost && event.kind != Kind::kLeft) return;
-      const std::size_t left = worker.workers().size() - 1;
-      if (left > 0) server->set_trainers(left);
-    });
+    if (!round.lost() || --left == 0) round.value();  // throws
+    server.call<&batch_ps::BatchServer::set_trainers>(left);
+    std::cout << round.member.name << " is lost; the others go on" << std::endl;
   }
-
-  /// Has all make so many steps; the mean of their losses. Throws RpcError when none is left.
-  double train(std::int64_t steps) {
-    std::vector<sinew::Future<double>> rounds;
-    for (const auto& trainer : trainers_) {
-      rounds.push_back(
-          trainer.within(sinew::kNoTimeout).async<&batch_ps::Trainer::train>(self_, steps));
-    }
-    std::vector<sinew::RRef<batch_ps::Trainer>> left;
-    double loss = 0;
-    for (std::size_t i = 0; i < rounds.size(); ++i) {
-      try {
-        loss += rounds[i].wait();
-        left.push_back(trainers_[i]);
-      } catch (const sinew::RpcError& error) {
-        const bool is_last = left.empty() && i + 1 == rounds.size();
-        if (is_last || trainers_[i].peer().alive()) throw;
-        std::cout << error.message() << "; the others go on" << std::endl;
-      }
-    }
-    trainers_ = std::move(left);
-    return loss / static_cast<double>(trainers_.size());
-  }
-
- private:
-  const std::shared_ptr<batch_ps::BatchServer> server_;
-  const sinew::RRef<batch_ps::BatchServer> self_;
-  std::vector<sinew::RRef<batch_ps::Trainer>> trainers_;
-  sinew::MemberWatch watch_;
-};
+  return loss / static_cast<double>(left);
+}
 
 /// Returns what the program ends with.
 int lead(const sinew::Worker& worker, int world_size, const batch_ps::Options& options) {
-  const auto server = std::make_shared<batch_ps::BatchServer>(
-      static_cast<std::size_t>(world_size - 1), options.lr, options.seed, options.history);
-  Team team(worker, world_size, options, server);
+  const auto server = worker.remote<batch_ps::BatchServer>(worker.rank(), options.lr, options.seed,
+                                                           options.history.string());
+  const auto team = worker.team<batch_ps::Trainer>("*", [&](const sinew::Peer& peer) {
+    return peer.remote<batch_ps::Trainer>(std::int64_t{peer.info().rank}, options.batch,
+                                          options.seed, options.history.string());
+  });
+  team.wait_for(static_cast<std::size_t>(world_size - 1));
   const examples::Spirals test = examples::Spirals::make(kTestPoints, kTestSeed);
-  while (server->steps() < options.steps && !examples::StopSignal::requested()) {
-    const double loss = team.train(std::min(kRound, options.steps - server->steps()));
-    const double right =
-        examples::accuracy(batch_ps::scores(server->parameters(), test.points), test.arms);
-    std::cout << "Step " << server->steps() << ": loss " << examples::fixed(loss, 4)
-              << ", accuracy " << examples::fixed(right, 4) << std::endl;
+  std::int64_t done = 0;
+  while (done < options.steps && !examples::StopSignal::requested()) {
+    const double loss = train(team, server, std::min(kRound, options.steps - done));
+    const auto model = server.call<&batch_ps::BatchServer::parameters>();
+    const double right = examples::accuracy(batch_ps::scores(model, test.points), test.arms);
+    done = server.call<&batch_ps::BatchServer::steps>();
+    std::cout << "Step " << done << ": loss " << examples::fixed(loss, 4) << ", accuracy "
+              << examples::fixed(right, 4) << std::endl;
   }
-  return server->steps() < options.steps ? examples::stopped_status() : 0;
+  return done < options.steps ? examples::stopped_status() : 0;
 }
 
 }  // namespace

@@ -66,4 +66,25 @@ void CallLink::look_at_queue() {
   }
 }
 
+void CallLink::end_served() {
+  absl::flat_hash_map<std::uint64_t, std::shared_ptr<Invocation>> served;
+  std::vector<std::shared_ptr<Invocation>> held;
+  std::vector<ArrivedControl> control;
+  std::deque<HeldCall> calls;
+  {
+    MutexLock lock(mutex_);
+    served.swap(served_);
+    held.swap(held_);
+    control.swap(held_control_);
+    calls.swap(guest_calls_);
+    guest_calls_wait_.store(false, std::memory_order_relaxed);
+    cancelled_early_ = {};
+    cancelled_order_ = {};
+    if (held_timer_ != 0) services_.timers().cancel(std::exchange(held_timer_, 0));
+    if (queue_timer_ != 0) services_.timers().cancel(std::exchange(queue_timer_, 0));
+  }
+  for (auto& [id, running] : served) running->cancel();
+  if (order_ != nullptr) order_->end();
+}
+
 }  // namespace sinew::internal

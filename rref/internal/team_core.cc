@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -26,7 +25,7 @@ std::string reason_of(const std::exception_ptr& error) {
   }
 }
 
-std::string_view text_of(TeamTable::Phase phase) {
+const char* text_of(TeamTable::Phase phase) {
   switch (phase) {
     case TeamTable::Phase::kMaking:
       return "its object is being made";
@@ -73,6 +72,15 @@ void throw_published_made(const std::string& members) {
                                  members));
 }
 
+void throw_made_of_something(const std::string& members) {
+  throw RpcError(
+      ErrorCode::kInvalidArgument,
+      absl::StrFormat("team '%s' makes an object at each member, whose constructor takes "
+                      "arguments, and none are given; published objects are named as "
+                      "\"%s/name\"",
+                      members, members));
+}
+
 TeamCore::TeamCore(Worker worker, TeamOptions options, Make make)
     : worker_(std::move(worker)),
       options_(std::move(options)),
@@ -101,6 +109,7 @@ void TeamCore::start() {
 }
 
 bool TeamCore::matches(const WorkerInfo& worker) const {
+  if (!options_.includes_self && worker.incarnation == worker_.info().incarnation) return false;
   return matches_pattern(workers_, worker.name);
 }
 

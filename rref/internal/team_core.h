@@ -28,6 +28,7 @@ namespace sinew::internal {
 /// no harm when it runs twice and its member is lost.
 bool may_go_elsewhere(const std::exception_ptr& error, bool is_idempotent);
 [[noreturn]] void throw_published_made(const std::string& members);
+[[noreturn]] void throw_made_of_something(const std::string& members);
 
 /// A Team without its type: a TeamTable with the worker's events, timers and lock. Thread-safe.
 /// Held by shared_ptr.

@@ -1,4 +1,4 @@
-#include <memory>
+#include <string>
 #include <vector>
 
 #include "ATen/ATen.h"
@@ -18,9 +18,7 @@ constexpr double kRate = 0.2;
 constexpr std::int64_t kBatch = 30;
 
 sinew::MethodTable all_methods() {
-  sinew::MethodTable methods = sinew::serve<Trainer>();
-  methods.add<&BatchServer::parameters, &BatchServer::update>();
-  return methods;
+  return sinew::serve<Trainer>().serve<BatchServer>(sinew::one_at_a_time(kTurns));
 }
 
 class BatchPsTest : public sinew::testing::ClusterTest {
@@ -29,8 +27,8 @@ class BatchPsTest : public sinew::testing::ClusterTest {
   void start_team(int trainers) {
     start(1 + trainers, all_methods(),
           [](int, sinew::WorkerOptions& options) { options.num_threads = 1; });
-    server_ = std::make_shared<BatchServer>(static_cast<std::size_t>(trainers), kRate, kSeed);
-    self_ = sinew::share_rref(worker(0), server_);
+    server_ = worker(0).remote<BatchServer>(0, kRate, kSeed, std::string());
+    server_.call<&BatchServer::set_trainers>(static_cast<std::size_t>(trainers));
     for (int rank = 1; rank <= trainers; ++rank) {
       trainers_.push_back(
           sinew::remote<Trainer>(worker(0).peer(rank), rank, kBatch, kSeed, std::string()));
@@ -39,7 +37,7 @@ class BatchPsTest : public sinew::testing::ClusterTest {
   std::vector<double> train(std::int64_t steps) {
     std::vector<sinew::Future<double>> running;
     for (const auto& trainer : trainers_) {
-      running.push_back(sinew::rpc_async<&Trainer::train>(trainer, self_, steps));
+      running.push_back(sinew::rpc_async<&Trainer::train>(trainer, server_, steps));
     }
     std::vector<double> losses;
     for (const auto& one : running) losses.push_back(one.wait());
@@ -47,13 +45,11 @@ class BatchPsTest : public sinew::testing::ClusterTest {
   }
   void TearDown() override {
     trainers_.clear();
-    self_ = {};
-    server_.reset();
+    server_ = {};
     finish();
   }
 
-  std::shared_ptr<BatchServer> server_;
-  sinew::RRef<BatchServer> self_;
+  sinew::RRef<BatchServer> server_;
   std::vector<sinew::RRef<Trainer>> trainers_;
 };
 
@@ -62,7 +58,7 @@ TEST_P(BatchPsTest, StepsOnceAlongTheMeanOfAllGradients) {
   constexpr std::int64_t kSteps = 8;
   start_team(kTrainers);
   train(kSteps);
-  EXPECT_EQ(server_->steps(), kSteps);
+  EXPECT_EQ(server_.call<&BatchServer::steps>(), kSteps);
 
   // One process with all the data of a step at once does the same.
   Parameters local = make_parameters(kSeed);
@@ -79,7 +75,7 @@ TEST_P(BatchPsTest, StepsOnceAlongTheMeanOfAllGradients) {
     at::cross_entropy_loss(scores(local, at::cat(points)), at::cat(arms)).backward();
     for (at::Tensor& parameter : local) parameter = (parameter - kRate * parameter.grad()).detach();
   }
-  const Parameters shared = server_->parameters();
+  const Parameters shared = server_.call<&BatchServer::parameters>();
   ASSERT_EQ(shared.size(), local.size());
   for (std::size_t i = 0; i < local.size(); ++i) {
     EXPECT_TRUE(at::allclose(shared[i], local[i], 1e-4, 1e-5)) << "parameter " << i;
@@ -96,21 +92,21 @@ TEST_P(BatchPsTest, LearnsTheSpirals) {
 
 TEST_P(BatchPsTest, RefusesGradientsOfAnotherModel) {
   start_team(1);
-  const Parameters before = server_->parameters();
-  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&BatchServer::update>(self_, Gradients()); }).what(),
+  const Parameters before = server_.call<&BatchServer::parameters>();
+  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&BatchServer::update>(server_, Gradients()); }).what(),
               HasSubstr("parameters"));
   Parameters wrong = before;
   wrong.back() = at::zeros({1});
   EXPECT_THAT(error_of([&] {
-                sinew::rpc_sync<&BatchServer::update>(self_, Gradients{"", wrong});
+                sinew::rpc_sync<&BatchServer::update>(server_, Gradients{"", wrong});
               }).what(),
               HasSubstr("another shape"));
-  EXPECT_EQ(server_->steps(), 0);
+  EXPECT_EQ(server_.call<&BatchServer::steps>(), 0);
   for (std::size_t i = 0; i < before.size(); ++i) {
-    EXPECT_TRUE(at::equal(server_->parameters()[i], before[i]));
+    EXPECT_TRUE(at::equal(server_.call<&BatchServer::parameters>()[i], before[i]));
   }
   train(1);
-  EXPECT_EQ(server_->steps(), 1);
+  EXPECT_EQ(server_.call<&BatchServer::steps>(), 1);
 }
 
 SINEW_INSTANTIATE_CLUSTER_TEST(BatchPsTest);

@@ -135,7 +135,7 @@ TEST_P(TurnsOver, OneAtATimeInTheOrderOfEachCaller) {
         calls.push_back(i % 25 == 3 ? there.async<&Diary::note_with>(number, large)
                                     : there.async<&Diary::note>(number));
       }
-      for (const Future<void>& call : calls) call.value();
+      for (const Future<void>& call : calls) call.wait();
     });
   }
   for (std::thread& caller : callers) caller.join();
@@ -179,7 +179,7 @@ TEST_P(TurnsOver, CallsOfAnObjectThatIsBeingMadeKeepTheirOrder) {
   }
   ASSERT_TRUE(turns::gate.wait_for_arrivals(1));
   turns::gate.open();
-  for (const Future<void>& call : calls) call.value();
+  for (const Future<void>& call : calls) call.wait();
   EXPECT_EQ(slow.call<&turns::Slow::all>(), expected);
 }
 
@@ -250,23 +250,27 @@ TEST_P(TurnsOver, LimitsBoundWhoWaitsAndOthersAreRefused) {
   EXPECT_EQ(first.wait() + second.wait() + third.wait(), 3);
 }
 
-TEST_P(TurnsOver, WhoIsCancelledOrLostLosesItsPlace) {
-  start_with(one_at_a_time());
+TEST_P(TurnsOver, WhoIsLostLosesItsPlace) {
+  testing::Cluster& cluster = start(3, serve<Diary>(one_at_a_time()));
   const auto diary = std::make_shared<Diary>();
   worker(1).publish("diary", diary);
-  const RRef<Diary> of_first = worker(0).find<Diary>("worker1/diary");
-  const Future<int> first = of_first.async<&Diary::wait_at_gate>();
+  const RRef<Diary> there = worker(0).find<Diary>("worker1/diary");
+  const Future<int> first = there.async<&Diary::wait_at_gate>();
   ASSERT_TRUE(turns::gate.wait_for_arrivals(1));
-  CancellationSource source;
-  CallOptions options;
-  options.cancellation = source.token();
-  const Future<void> given_up = of_first.with(options).async<&Diary::note>(1);
-  const Future<void> stays = of_first.async<&Diary::note>(2);
-  source.cancel();
+  {
+    const RRef<Diary> of_other = worker(2).find<Diary>("worker1/diary");
+    const auto lost = of_other.async<&Diary::note>(1);
+    const auto lost_too = of_other.async<&Diary::note>(2);
+    EXPECT_TRUE(eventually(
+        [&] { return worker(1).counters().at("rpc.server_active_calls") == 3; }));
+  }
+  cluster.kill("worker2");
+  const Future<void> stays = there.async<&Diary::note>(3);
   turns::gate.open();
   EXPECT_EQ(first.wait(), 1);
-  stays.value();
-  EXPECT_EQ(diary->notes(), std::vector<int>{2});
+  stays.wait();
+  EXPECT_EQ(diary->notes(), std::vector<int>{3});
+  abandon();
 }
 
 // Any number of a class without the rule.

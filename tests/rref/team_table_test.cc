@@ -154,8 +154,8 @@ void explore(const TeamWorld& world, int depth, std::size_t& runs) {
 
 TEST(TeamTable, EachOrderOfWhatMayHappenToTwoNames) {
   std::size_t runs = 0;
-  explore(TeamWorld(), 9, runs);
-  EXPECT_GT(runs, 100'000U);
+  explore(TeamWorld(), 8, runs);
+  EXPECT_GT(runs, 10'000U);
 }
 
 TEST(TeamTable, PausesGrowUpToTheLongest) {

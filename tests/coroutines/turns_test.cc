@@ -1,0 +1,144 @@
+// Coroutines of objects that are called by one at a time.
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "sinew/rpc/coroutine.h"
+#include "sinew/tests/support/cluster.h"
+
+namespace turned {
+
+/// Futures that a test completes.
+class Signal {
+ public:
+  sinew::Future<int> get() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    promises_.emplace_back(nullptr);
+    return promises_.back().future();
+  }
+  std::size_t size() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return promises_.size();
+  }
+  void send(int value) {
+    std::vector<sinew::Promise<int>> promises;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      promises.swap(promises_);
+    }
+    for (const auto& promise : promises) promise.set_value(value);
+  }
+  void drop() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::exchange(promises_, {});
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<sinew::Promise<int>> promises_;
+};
+Signal signal;
+
+/// Without a mutex. Counts how many are in it at once.
+class Lonely {
+ public:
+  sinew::Future<int> visit(int rounds) {
+    int sum = 0;
+    for (int i = 0; i < rounds; ++i) {
+      look_around();
+      // One in a coroutine of its own, which it awaits.
+      sum += i % 2 == 0 ? co_await signal.get() : co_await inner();
+    }
+    look_around();
+    co_return sum;
+  }
+  int most() const { return most_; }
+
+ private:
+  sinew::Future<int> inner() {
+    const int value = co_await signal.get();
+    look_around();
+    co_return value;
+  }
+  void look_around() {
+    most_ = std::max(most_, ++inside_);
+    std::this_thread::yield();
+    --inside_;
+  }
+
+  int inside_ = 0;
+  int most_ = 0;
+};
+
+}  // namespace turned
+
+SINEW_SERVICE(turned::Lonely, (), visit, most);
+
+namespace sinew {
+namespace {
+
+class CoroutineTurns : public testing::ClusterTest {
+ protected:
+  void TearDown() override {
+    turned::signal.drop();
+    ClusterTest::TearDown();
+  }
+  Peer callee() const { return worker(0).peer(1); }
+  static bool waiting(std::size_t count) {
+    return testing::eventually([count] { return turned::signal.size() == count; });
+  }
+};
+SINEW_INSTANTIATE_CLUSTER_TEST(CoroutineTurns);
+
+// One object, by one at a time, on several threads: a coroutine that waits keeps its turn, or not.
+TEST_P(CoroutineTurns, KeepTheirTurnWhileTheyWait) {
+  start(2, serve<turned::Lonely>(one_at_a_time()),
+        [](int, WorkerOptions& options) { options.num_threads = 4; });
+  const auto lonely = remote<turned::Lonely>(callee());
+  const auto first = lonely.async<&turned::Lonely::visit>(1);
+  const auto second = lonely.async<&turned::Lonely::visit>(1);
+  ASSERT_TRUE(waiting(1)) << turned::signal.size();
+  turned::signal.send(1);
+  EXPECT_EQ(first.wait(), 1);
+  ASSERT_TRUE(waiting(1));
+  EXPECT_FALSE(second.done());
+  turned::signal.send(2);
+  EXPECT_EQ(second.wait(), 2);
+  EXPECT_EQ(lonely.call<&turned::Lonely::most>(), 1);
+}
+
+TEST_P(CoroutineTurns, GiveUpTheirTurnWhileTheyWait) {
+  start(2, serve<turned::Lonely>(one_at_a_time(OneAtATime::kGivesUpTurn)),
+        [](int, WorkerOptions& options) { options.num_threads = 4; });
+  const auto lonely = remote<turned::Lonely>(callee());
+  constexpr int kVisits = 40;
+  constexpr int kRounds = 6;
+  std::vector<Future<int>> visits;
+  for (int i = 0; i < kVisits; ++i) {
+    visits.push_back(lonely.async<&turned::Lonely::visit>(kRounds));
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    ASSERT_TRUE(waiting(kVisits));
+    turned::signal.send(1);
+  }
+  for (const Future<int>& visit : visits) EXPECT_EQ(visit.wait(), kRounds);
+  EXPECT_EQ(lonely.call<&turned::Lonely::most>(), 1);
+}
+
+TEST_P(CoroutineTurns, AWorkerEndsWhileTheyWaitForTheirTurn) {
+  start(2, serve<turned::Lonely>(one_at_a_time(OneAtATime::kGivesUpTurn)));
+  const auto lonely = remote<turned::Lonely>(callee());
+  std::vector<Future<int>> visits;
+  for (int i = 0; i < 20; ++i) visits.push_back(lonely.async<&turned::Lonely::visit>(2));
+  ASSERT_TRUE(waiting(20));
+  turned::signal.send(1);
+  abandon();
+  for (const Future<int>& visit : visits) EXPECT_THROW(visit.wait(), RpcError);
+}
+
+}  // namespace
+}  // namespace sinew
