@@ -146,8 +146,8 @@ int run(int argc, char** argv) {
       {"wake_up_us", "noop_sync_p50_us", "noop_sync_p99_us", "noop_async64_per_s",
        "both_ways_async64_per_s", "remote_first_method_p50_us", "rref_method_p50_us",
        "rl_steps_per_s_1", "rl_steps_per_s_4", "rl_batched_steps_per_s_4",
-       sinew::bench::kActorLearnerFigure, "batcher_calls_per_s_1", "batcher_calls_per_s_4",
-       "batcher_calls_per_s_8"});
+       "rl_vector_steps_per_s_4", sinew::bench::kActorLearnerFigure, "batcher_calls_per_s_1",
+       "batcher_calls_per_s_4", "batcher_calls_per_s_8"});
   // First: their processes are forked from this one, which must have no threads then.
   sinew::bench::measure_actor_learner(options);
   sinew::bench::measure_batches(options);

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "sinew/benchmarks/one_thread.h"
 #include "sinew/benchmarks/rollout/agent.h"
 #include "sinew/benchmarks/worker_processes.h"
+#include "sinew/examples/rl/agent.h"
 #include "sinew/sinew.h"
 
 /// An agent and its observers on CartPole. The same work as peers/torch_rl.py: the same discount,
@@ -19,31 +22,50 @@
 namespace sinew::bench {
 
 inline constexpr int kWarmUpEpisodes = 2;
+/// Of each observer, for the figures of many environments. As in peers/torch_rl.py.
+inline constexpr std::int32_t kEnvironments = 128;
 
-/// Steps of all environments per second while episodes are played.
+/// Steps of all environments per second while episodes are played. An episode is over when the last
+/// environment has ended; those that have ended before make no steps.
+template <class Agent>
+double steps_per_s(Agent& agent, const RRef<Agent>& self, std::int64_t steps_wanted) {
+  for (int episode = 0; episode < kWarmUpEpisodes; ++episode) {
+    agent.run_episode(self);
+    agent.finish_episode();
+  }
+  std::int64_t steps = 0;
+  Clock::duration played{0};
+  while (steps < steps_wanted) {
+    const Clock::time_point start = Clock::now();
+    steps += agent.run_episode(self);
+    played += Clock::now() - start;
+    agent.finish_episode();
+  }
+  return static_cast<double>(steps) / std::chrono::duration<double>(played).count();
+}
+
 inline double rollout_steps_per_s(const Worker& worker, std::int64_t steps_wanted,
                                   rollout::ActionCalls action_calls) {
   rollout::AgentSettings settings;
   settings.action_calls = action_calls;
   const auto agent = std::make_shared<rollout::Agent>(worker, settings);
-  const RRef<rollout::Agent> self = share_rref(worker, agent);
-  for (int episode = 0; episode < kWarmUpEpisodes; ++episode) {
-    agent->run_episode(self);
-    agent->finish_episode();
-  }
-  rollout::Rollout played;
-  while (played.steps < steps_wanted) {
-    const rollout::Rollout episode = agent->run_episode(self);
-    played.steps += episode.steps;
-    played.duration += episode.duration;
-    agent->finish_episode();
-  }
-  return static_cast<double>(played.steps) / std::chrono::duration<double>(played.duration).count();
+  return steps_per_s(*agent, share_rref(worker, agent), steps_wanted);
 }
 
-/// The same, with the agent in this process and each observer in one of its own.
-inline double rollout_steps_per_s(const Options& options, int observers,
-                                  rollout::ActionCalls action_calls) {
+/// The same of the example's own agent and observers, with many environments each.
+inline double vector_steps_per_s(const Worker& worker, std::int64_t steps_wanted) {
+  ::rl::Options settings;
+  settings.gamma = rollout::AgentSettings().gamma;
+  settings.envs = kEnvironments;
+  const auto agent = std::make_shared<::rl::Agent>(
+      worker, settings, [](const std::string& line) { throw std::runtime_error(line); });
+  return steps_per_s(*agent, share_rref(worker, agent), steps_wanted);
+}
+
+/// Runs `measure` with the worker of an agent, in this process. Each observer has a process of its
+/// own.
+template <class Measure>
+double with_observers(int observers, Measure measure) {
   const WorkerProcesses processes(
       numbered_names("agent", "observer", observers),
       [](const Worker& worker) {
@@ -52,16 +74,17 @@ inline double rollout_steps_per_s(const Options& options, int observers,
         worker.shutdown(with_the_agent);
       },
       [](WorkerOptions& observer) {
-        observer.methods = serve<rollout::Observer>();
+        observer.methods = serve<rollout::Observer>().serve<::rl::Observer>();
         observer.num_threads = 1;  // It plays one episode at a time.
       });
   compute_on_one_thread();
   WorkerOptions agent = processes.place(0);
   agent.methods.add<&rollout::Agent::select_action, &rollout::Agent::select_action_batched,
-                    &rollout::Agent::report_reward>();
+                    &rollout::Agent::report_reward, &::rl::Agent::select_actions,
+                    &::rl::Agent::report_rewards>();
   agent.num_threads = 1;  // Its handlers take turns at one policy.
   const Worker worker = init_rpc(std::move(agent));
-  const double rate = rollout_steps_per_s(worker, options.quick() ? 300 : 6000, action_calls);
+  const double rate = measure(worker);
   worker.shutdown();
   return rate;
 }
@@ -78,11 +101,19 @@ inline void measure_rollouts(const Options& options) {
         Figure{"rl_batched_steps_per_s_4", 4, rollout::ActionCalls::kBatched}}) {
     if (!options.wants(figure.name)) continue;
     const auto measure = [&] {
-      return std::vector<double>{
-          rollout_steps_per_s(options, figure.observers, figure.action_calls)};
+      return std::vector<double>{with_observers(figure.observers, [&](const Worker& worker) {
+        return rollout_steps_per_s(worker, options.quick() ? 300 : 6000, figure.action_calls);
+      })};
     };
     options.report(figure.name, measure_apart(measure).at(0));
   }
+  if (!options.wants("rl_vector_steps_per_s_4")) return;
+  const auto measure = [&] {
+    return std::vector<double>{with_observers(4, [&](const Worker& worker) {
+      return vector_steps_per_s(worker, options.quick() ? 10'000 : 600'000);
+    })};
+  };
+  options.report("rl_vector_steps_per_s_4", measure_apart(measure).at(0));
 }
 
 }  // namespace sinew::bench

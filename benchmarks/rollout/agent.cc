@@ -55,7 +55,7 @@ void Agent::report_reward(std::int64_t observer, double reward) {
   member_locked(observer).rewards.push_back(reward);
 }
 
-Rollout Agent::run_episode(const RRef<Agent>& self) {
+std::int64_t Agent::run_episode(const RRef<Agent>& self) {
   std::vector<std::pair<std::int64_t, RRef<Observer>>> players;
   {
     const absl::MutexLock lock(&mutex_);
@@ -64,7 +64,6 @@ Rollout Agent::run_episode(const RRef<Agent>& self) {
       players.emplace_back(member.settings.id, member.observer);
     }
   }
-  const auto start = std::chrono::steady_clock::now();
   std::vector<Future<std::int64_t>> episodes;
   episodes.reserve(players.size());
   for (const auto& [id, observer] : players) {
@@ -76,10 +75,9 @@ Rollout Agent::run_episode(const RRef<Agent>& self) {
                              return steps.value();
                            }));
   }
-  Rollout rollout;
-  for (const Future<std::int64_t>& episode : episodes) rollout.steps += episode.wait();
-  rollout.duration = std::chrono::steady_clock::now() - start;
-  return rollout;
+  std::int64_t steps = 0;
+  for (const Future<std::int64_t>& episode : episodes) steps += episode.wait();
+  return steps;
 }
 
 void Agent::finish_episode() {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -22,12 +21,6 @@ struct AgentSettings {
   ActionCalls action_calls = ActionCalls::kSingle;
 };
 
-/// The steps that were played in one episode, by all observers together.
-struct Rollout {
-  std::int64_t steps = 0;
-  std::chrono::nanoseconds duration{0};
-};
-
 /// The agent of examples/rl, tuned: one forward pass without a graph for each answer, one with
 /// gradients for each episode, and batches that are run by the thread of the last request. Between
 /// episodes it learns. Thread-safe: handlers of several observers run at once.
@@ -45,8 +38,8 @@ class Agent {
   void report_reward(std::int64_t observer, double reward);
 
   /// Lets all observers play one episode and waits for them. `self` is a reference to this agent.
-  /// Throws what playing fails with.
-  Rollout run_episode(const RRef<Agent>& self);
+  /// Returns the steps of all together. Throws what playing fails with.
+  std::int64_t run_episode(const RRef<Agent>& self);
   /// One step of REINFORCE on what was collected since the last one, which is then forgotten.
   void finish_episode();
 

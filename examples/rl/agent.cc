@@ -26,18 +26,6 @@ Policy seeded_policy(std::uint64_t seed) {
   return Policy();
 }
 
-// For each step, the sum of its reward and all later ones, those that come k steps later weighted
-// with gamma^k.
-std::vector<float> discounted_returns(const std::vector<double>& rewards, double gamma) {
-  std::vector<float> returns(rewards.size());
-  double later = 0;
-  for (std::size_t i = rewards.size(); i-- > 0;) {
-    later = rewards[i] + gamma * later;
-    returns[i] = static_cast<float>(later);
-  }
-  return returns;
-}
-
 }  // namespace
 
 struct Agent::Learner {
@@ -85,7 +73,30 @@ sinew::Future<Push> Agent::select_action(std::int64_t observer, const State& sta
 
 void Agent::report_reward(std::int64_t observer, double reward) {
   const absl::MutexLock lock(&mutex_);
-  member(observer).rewards.push_back(reward);
+  member(observer).earnings.add(0, reward);
+}
+
+at::Tensor Agent::select_actions(std::int64_t observer, const at::Tensor& states) {
+  if (states.scalar_type() != at::kFloat || states.dim() != 2 || states.size(1) != 4 ||
+      states.numel() == 0) {
+    throw std::invalid_argument("states are float, and have four numbers each");
+  }
+  const absl::MutexLock lock(&mutex_);
+  std::vector<Decision>& decisions = member(observer).decisions;
+  decisions.push_back(decide(*learner_->policy, states));
+  return decisions.back().actions;
+}
+
+void Agent::report_rewards(std::int64_t observer, const Earnings& earnings) {
+  const bool are_known =
+      std::all_of(earnings.environments.begin(), earnings.environments.end(),
+                  [this](std::int32_t number) { return number >= 0 && number < options_.envs; });
+  if (!are_known || earnings.environments.size() != earnings.rewards.size()) {
+    throw std::invalid_argument("rewards belong to one of " + std::to_string(options_.envs) +
+                                " environments each");
+  }
+  const absl::MutexLock lock(&mutex_);
+  member(observer).earnings = earnings;
 }
 
 std::int64_t Agent::run_episode(const sinew::RRef<Agent>& self) {
@@ -103,17 +114,24 @@ EpisodeResult Agent::finish_episode() {
   std::vector<float> returns;
   double least = std::numeric_limits<double>::infinity();
   for (auto& [id, member] : team_) {
-    if (member.rewards.size() != member.probabilities.size()) {
-      throw std::logic_error(member.worker.name + " reported " +
-                             std::to_string(member.rewards.size()) + " rewards for " +
-                             std::to_string(member.probabilities.size()) + " actions");
+    if (!member.decisions.empty()) {
+      member.probabilities.push_back(probabilities_of(*learner_->policy, member.decisions));
     }
-    for (at::Tensor& one : member.probabilities) probabilities.push_back(std::move(one));
-    const std::vector<float> own = discounted_returns(member.rewards, options_.gamma);
+    std::int64_t actions = 0;
+    for (at::Tensor& some : member.probabilities) {
+      actions += some.numel();
+      probabilities.push_back(std::move(some));
+    }
+    const std::vector<float> own = discounted_returns(member.earnings, options_.gamma);
+    if (static_cast<std::int64_t>(own.size()) != actions) {
+      throw std::logic_error(member.worker.name + " reported " + std::to_string(own.size()) +
+                             " rewards for " + std::to_string(actions) + " actions");
+    }
     returns.insert(returns.end(), own.begin(), own.end());
-    least = std::min(least, std::accumulate(member.rewards.begin(), member.rewards.end(), 0.0));
+    least = std::min(least, least_total(member.earnings));
     member.probabilities.clear();
-    member.rewards.clear();
+    member.decisions.clear();
+    member.earnings = {};
   }
   at::Tensor weights = torch::tensor(returns);
   weights = (weights - weights.mean()) / (weights.std() + std::numeric_limits<float>::epsilon());
@@ -144,10 +162,12 @@ Agent::Member& Agent::member(std::int64_t observer) {
 }
 
 void Agent::take_in(const sinew::WorkerInfo& worker) {
-  // Each sees other starts, also one that comes back, whichever seed the user gave.
+  // Each sees other starts, also one that comes back, whichever seed the user gave. With several
+  // environments the seeds are those of as many observers.
   const std::int64_t id = ++last_id_;
-  const ObserverSettings settings{id, options_.seed + static_cast<std::uint64_t>(id) * 1'000'003};
-  team_[id] = {worker, worker_.remote<Observer>(worker, settings), {}, {}};
+  const auto first = static_cast<std::uint64_t>((id - 1) * options_.envs + 1);
+  const ObserverSettings settings{id, options_.seed + first * kSeedStep, options_.envs};
+  team_[id] = {worker, worker_.remote<Observer>(worker, settings), {}, {}, {}};
 }
 
 // False when the process is asked to end.

@@ -11,6 +11,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "cart_pole.h"
+#include "decision.h"
+#include "earnings.h"
 #include "observer.h"
 #include "options.h"
 #include "sinew/rpc/batcher.h"
@@ -20,7 +22,7 @@
 namespace rl {
 
 struct EpisodeResult {
-  /// Sum of the rewards of the observer that got least.
+  /// Sum of the rewards of the environment that got least.
   double last_reward = 0;
   /// Running average of the above: 0.05 parts of it, 0.95 of what there was.
   double average_reward = 0;
@@ -46,6 +48,12 @@ class Agent {
   sinew::Future<Push> select_action(std::int64_t observer, const State& state);
   /// What the last action has earned. Throws as select_action.
   void report_reward(std::int64_t observer, double reward);
+  /// The same for an observer with several environments (`envs`), which asks by one call at a time.
+  /// `states` is float, {n, 4}, and the result int64, {n}. Throws std::invalid_argument for other
+  /// tensors too.
+  at::Tensor select_actions(std::int64_t observer, const at::Tensor& states);
+  /// What all actions have earned, in the order in which select_actions() gave them.
+  void report_rewards(std::int64_t observer, const Earnings& earnings);
 
   /// Lets all observers play one episode and waits for them, however long they take. `self` is a
   /// reference to this agent. Returns the steps of those that have come to the end.
@@ -72,9 +80,11 @@ class Agent {
   struct Member {
     sinew::WorkerInfo worker;
     sinew::RRef<Observer> observer;
-    // Of this episode: how probable each action was, with its graph.
+    // Of this episode: how probable each action was, with its graph. With several environments,
+    // what tells that again.
     std::vector<at::Tensor> probabilities;
-    std::vector<double> rewards;
+    std::vector<Decision> decisions;
+    Earnings earnings;
   };
 
   void take_in(const sinew::WorkerInfo& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -109,4 +119,5 @@ class Agent {
 
 }  // namespace rl
 
-SINEW_METHOD(rl::Agent::select_action, rl::Agent::report_reward);
+SINEW_METHOD(rl::Agent::select_action, rl::Agent::report_reward, rl::Agent::select_actions,
+             rl::Agent::report_rewards);

@@ -27,7 +27,8 @@ sinew::Worker start_worker() {
   worker.name = "agent";
   // Handlers take turns at one policy: more threads would only be woken in vain.
   worker.num_threads = 1;
-  worker.methods.add<&rl::Agent::select_action, &rl::Agent::report_reward>();
+  worker.methods.add<&rl::Agent::select_action, &rl::Agent::report_reward,
+                     &rl::Agent::select_actions, &rl::Agent::report_rewards>();
   return examples::join_job(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
@@ -35,8 +36,9 @@ examples::TrainingCurve empty_curve(const rl::Agent& agent, const rl::Options& o
   examples::TrainingCurve curve;
   const std::size_t observers = agent.observers();
   curve.title = "CartPole-v1, " + std::to_string(observers) +
-                (observers == 1 ? " observer" : " observers") + ", seed " +
-                std::to_string(options.seed);
+                (observers == 1 ? " observer" : " observers") +
+                (options.envs == 1 ? "" : " of " + std::to_string(options.envs) + " environments") +
+                ", seed " + std::to_string(options.seed);
   curve.clock = "episode";
   curve.unit = "reward";
   curve.names = {"last_reward", "average_reward"};

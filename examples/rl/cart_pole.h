@@ -13,6 +13,9 @@ using State = std::array<double, 4>;
 /// The two things that one can do to the cart.
 enum class Push : std::int64_t { kLeft = 0, kRight = 1 };
 
+/// How far the seeds of a run's environments are apart: each sees other starts.
+inline constexpr std::uint64_t kSeedStep = 1'000'003;
+
 /// A pole on a cart that is pushed left or right: the task "CartPole-v1" of the reinforcement
 /// learning literature (Barto, Sutton and Anderson, 1983), with its usual constants. Every step
 /// earns a reward of 1. An episode ends when the pole leans more than 12 degrees, the cart is more

@@ -5,6 +5,7 @@
 namespace rl {
 
 std::int64_t Observer::run_episode(const sinew::RRef<Agent>& agent, std::int64_t max_steps) {
+  if (many_) return many_->run_episode(agent, max_steps);
   State state = environment_.reset();
   sinew::Future<void> reported = sinew::make_ready_future();
   std::int64_t steps = 0;

@@ -24,6 +24,8 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
   add_number(app, "--max-wait", options.max_wait_ms, 0, 60'000, "0 to 60000",
              "Milliseconds that a request waits for those of the other observers")
       ->needs(batch);
+  add_whole(app, "--envs", options.envs, 1, 1024,
+            "Environments of each observer, which asks for their actions together");
   add_number(app, "--patience", options.patience_s, 0, 86'400, "0 to 86400",
              "Seconds to wait for an observer when there is none left");
   app.add_option("--output", options.output,
@@ -35,6 +37,10 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
 }
 
 std::string problem_with(const Options& options, int observers) {
+  if (options.batch && options.envs > 1) {
+    return "--envs " + std::to_string(options.envs) +
+           " asks for many actions in one call already: leave out --batch";
+  }
   if (options.max_steps >= 2 * observers) return {};
   return "--max-steps " + std::to_string(options.max_steps) +
          " leaves fewer than 2 steps for each of " + std::to_string(observers) +

@@ -27,6 +27,8 @@ struct Options {
   bool batch = false;
   /// With `batch`: milliseconds that the first request of a pass waits for the others.
   double max_wait_ms = 10;
+  /// Environments of each observer.
+  std::int32_t envs = 1;
   /// Seconds to wait for an observer when there is none left.
   double patience_s = 60;
   /// Where the reward curve goes; empty: nowhere.

@@ -37,11 +37,10 @@ TEST_P(RolloutTest, PlaysAndLearns) {
     settings.action_calls = calls;
     make(3, settings);
     for (int episode = 0; episode < 5; ++episode) {
-      const Rollout rollout = agent_->run_episode(self_);
+      const std::int64_t steps = agent_->run_episode(self_);
       agent_->finish_episode();
-      EXPECT_GE(rollout.steps, 3 * 8) << "nobody drops the pole sooner";
-      EXPECT_LE(rollout.steps, 3 * 166);
-      EXPECT_GT(rollout.duration.count(), 0);
+      EXPECT_GE(steps, 3 * 8) << "nobody drops the pole sooner";
+      EXPECT_LE(steps, 3 * 166);
     }
     TearDown();
   }
@@ -54,7 +53,7 @@ TEST_P(RolloutTest, BatchesAreReproducible) {
     settings.action_calls = ActionCalls::kBatched;
     make(3, settings);
     for (int episode = 0; episode < 6; ++episode) {
-      run.push_back(agent_->run_episode(self_).steps);
+      run.push_back(agent_->run_episode(self_));
       agent_->finish_episode();
     }
     TearDown();
