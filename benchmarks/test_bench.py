@@ -296,6 +296,17 @@ class ReportTest(unittest.TestCase):
         self.assertRegex(table, r"rate_per_s +higher +torch +71,000 +10,000 +7\.100 +>= 8 MISSED")
         self.assertIn("1 of 2 targets met.", table)
 
+    def test_a_goal_is_one_for_ours_itself(self) -> None:
+        figure = Figure("steps_per_s", Better.HIGHER, goal=100_000)
+        rows = [
+            pairing.Row(figure, ours=120_000),
+            pairing.Row(figure, ours=99_000, peer="torch", theirs=1000, ratio=99),
+        ]
+        table = report.to_table(rows)
+        self.assertRegex(table, r"steps_per_s +higher +- +120,000 +- +- +>= 100000 met")
+        self.assertRegex(table, r"steps_per_s +higher +torch +99,000 +1,000 +99\.000 +>= 100000 MISSED")
+        self.assertIn("1 of 2 targets met.", table)
+
     def test_the_table_of_ours_alone_speaks_of_no_targets(self) -> None:
         self.assertNotIn("targets met", report.to_table([pairing.Row(LATENCY, ours=1.0)]))
 

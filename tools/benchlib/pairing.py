@@ -55,16 +55,17 @@ class Row:
 
     @property
     def target(self) -> float | None:
-        return self.figure.targets.get(self.peer)
+        return self.figure.targets.get(self.peer) if self.figure.goal is None else self.figure.goal
 
     @property
     def target_met(self) -> bool | None:
         """None when this line has no target."""
-        if self.target is None or self.ratio is None:
+        measured = self.ratio if self.figure.goal is None else self.ours
+        if self.target is None or measured is None:
             return None
         if self.figure.better is Better.LOWER:
-            return self.ratio <= self.target
-        return self.ratio >= self.target
+            return measured <= self.target
+        return measured >= self.target
 
 
 def make_pairs(

@@ -30,6 +30,9 @@ class Figure:
     better: Better
     # Peer to the ratio ours/theirs that is wanted: at most that if LOWER, at least if HIGHER.
     targets: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    # What ours itself must be, beside peers or alone: at most that if LOWER, at least if HIGHER. A
+    # figure has this or `targets`.
+    goal: float | None = None
     # Peer to the figure of that peer which ours is compared with. Empty: every peer's figure of the
     # same name.
     counterparts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -111,6 +114,7 @@ RPC = Suite(
             targets={"torch": 8},
             counterparts={"torch": "rl_steps_per_s_4"},
         ),
+        Figure("rl_vector_steps_per_s_4", Better.HIGHER, goal=100_000),
         Figure("actor_learner_transitions_per_s", Better.HIGHER),
         Figure("batcher_calls_per_s_1", Better.HIGHER),
         Figure("batcher_calls_per_s_4", Better.HIGHER),
@@ -150,7 +154,7 @@ RPC = Suite(
         PeerProgram(
             peer="torch",
             script="torch_rl.py",
-            figures=("rl_steps_per_s_1", "rl_steps_per_s_4"),
+            figures=("rl_steps_per_s_1", "rl_steps_per_s_4", "rl_vector_steps_per_s_4"),
             packages=_TORCH_PACKAGES,
         ),
         PeerProgram(
