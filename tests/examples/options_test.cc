@@ -25,12 +25,13 @@ TEST(OptionsTest, HasDefaults) {
   EXPECT_EQ(options->max_steps, 500);
   EXPECT_EQ(options->log_interval, 10);
   EXPECT_FALSE(options->batch);
+  EXPECT_EQ(options->envs, 1);
 }
 
 TEST(OptionsTest, ReadsEveryFlag) {
   const auto parsed = parse({"--gamma", "0.9", "--seed", "17", "--log-interval", "3", "--max-steps",
                              "400", "--batch", "--max-wait", "2.5", "--patience", "7", "--episodes",
-                             "12", "--output", "somewhere"});
+                             "12", "--envs", "8", "--output", "somewhere"});
   const auto* options = std::get_if<Options>(&parsed);
   ASSERT_NE(options, nullptr);
   EXPECT_EQ(options->gamma, 0.9);
@@ -41,6 +42,7 @@ TEST(OptionsTest, ReadsEveryFlag) {
   EXPECT_EQ(options->max_wait_ms, 2.5);
   EXPECT_EQ(options->patience_s, 7);
   EXPECT_EQ(options->episodes, 12);
+  EXPECT_EQ(options->envs, 8);
   EXPECT_EQ(options->output, "somewhere");
 }
 
@@ -50,6 +52,14 @@ TEST(OptionsTest, AnEpisodeHasStepsForAllObservers) {
   EXPECT_EQ(problem_with(options, 3), "");
   EXPECT_THAT(problem_with(options, 4), HasSubstr("--max-steps 6"));
   EXPECT_THAT(problem_with(options, 4), HasSubstr("4 observers"));
+}
+
+TEST(OptionsTest, ManyEnvironmentsAreABatchAlready) {
+  const auto parsed = parse({"--envs", "8", "--batch"});
+  EXPECT_EQ(problem_with(std::get<Options>(parsed), 1),
+            "--envs 8 asks for many actions in one call already: leave out --batch");
+  const auto one = parse({"--envs", "1", "--batch"});
+  EXPECT_EQ(problem_with(std::get<Options>(one), 1), "");
 }
 
 struct Mistake {
@@ -84,6 +94,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Mistake{{"--episodes", "0"}, {"--episodes", "'0'"}},
                     Mistake{{"--batch", "--max-wait", "-1"}, {"--max-wait", "'-1'"}},
                     Mistake{{"--max-wait", "5"}, {"--max-wait", "--batch"}},
+                    Mistake{{"--envs", "0"}, {"--envs", "whole number from 1 to 1024", "'0'"}},
+                    Mistake{{"--envs", "many"}, {"--envs", "'many'"}},
+                    Mistake{{"--envs", "1025"}, {"--envs", "from 1 to 1024", "'1025'"}},
                     Mistake{{"--patience", "-1"}, {"--patience", "'-1'"}},
                     Mistake{{"--gama", "1"}, {"--gama"}}));
 

@@ -106,6 +106,28 @@ class TrainingTest(JobTest):
         for row in self.csv()[1:]:
             self.assertLessEqual(float(row.split(",")[1]), 10)
 
+    def test_many_environments_per_observer_learn(self) -> None:
+        for output in ("first", "second"):
+            ended = self.train("--envs", "8", "--episodes", "25", "--log-interval", "10", output=output)
+            self.assertEqual(ended.status, 1, ended.stderr)
+            lines = [line for line in ended.stdout.splitlines() if line.startswith("Episode")]
+            self.assertEqual([line.split()[1] for line in lines], ["10", "20", "25"])
+            for line in lines:
+                self.assertRegex(line, LOG_LINE)
+        self.assertEqual(self.csv("first"), self.csv("second"))
+        picture = (self.folder / "first" / "reward_curve.svg").read_text()
+        self.assertIn("CartPole-v1, 1 observer of 8 environments, seed", picture)
+
+    def test_many_environments_at_two_observers(self) -> None:
+        ended = self.train("--envs", "8", "--episodes", "30", observers=2)
+        self.assertEqual(ended.status, 1, ended.stderr)
+        self.assertIn("CartPole-v1, 2 observers of 8 environments", (self.folder / "out" / "reward_curve.svg").read_text())
+        rewards = [float(row.split(",")[1]) for row in self.csv()[1:]]
+        self.assertEqual(len(rewards), 30)
+        self.assertTrue(all(8 <= reward <= 250 and reward.is_integer() for reward in rewards), rewards)
+        # Sixteen poles, of which the worst counts: nobody does so by luck.
+        self.assertGreater(sum(rewards[-5:]), 1.5 * sum(rewards[:5]), rewards)
+
     def test_ends_with_solved_at_the_goal(self) -> None:
         # Nobody drops the pole within 8 steps, so the average reaches 95 % of 4 steps each after 59 episodes.
         ended = self.train("--max-steps", "8", "--episodes", "100", observers=2)
@@ -125,6 +147,10 @@ class MistakeTest(JobTest):
         for flags, told in (
             (("--gamma", "2"), "--gamma"),
             (("--nonsense",), "--nonsense"),
+            (("--envs", "0"), "--envs: must be a whole number from 1 to 1024, and '0' is not"),
+            (("--envs", "some"), "--envs: must be a whole number from 1 to 1024, and 'some' is not"),
+            (("--envs", "2000"), "--envs: must be a whole number from 1 to 1024, and '2000' is not"),
+            (("--envs", "4", "--batch"), "--envs 4 asks for many actions in one call already: leave out --batch"),
             (("--max-steps", "5"), "--max-steps 5 leaves fewer than 2 steps for each of 3 observers"),
         ):
             ended = self.train(*flags, observers=3, timeout_s=30)
@@ -247,7 +273,7 @@ class EndingTest(JobTest):
             self.assertEqual(self.members(process), [])
 
     def test_without_sinew_run_the_others_play_on_and_a_killed_observer_comes_back(self) -> None:
-        for mode in ((), ("--batch",)):
+        for mode in ((), ("--batch",), ("--envs", "8")):
             agent, victim, other = self.start_by_hand(*mode, observers=2)
             with self.ended_if_it_stands_still(agent):
                 victim.kill()
