@@ -149,9 +149,10 @@ std::vector<at::Tensor> gradients(Policy& policy, const at::Tensor& probabilitie
   return all;
 }
 
-// Once with a graph for each call, as in the plain form, and once by one pass behind all calls.
+// Once with a graph for each call, as in the plain form, and once by one pass behind all calls. The
+// sums have another order, so floats differ by their rounding; doubles show that nothing else does.
 TEST(Decision, GivesTheGradientsOfTheSingleGraphs) {
-  for (const auto& [type, tolerance] : {std::pair(torch::kFloat, 1e-6), {torch::kDouble, 1e-13}}) {
+  for (const auto& [type, tolerance] : {std::pair(torch::kFloat, 5e-6), {torch::kDouble, 1e-13}}) {
     torch::manual_seed(kSeed);
     Policy policy;
     policy->to(type);
