@@ -23,7 +23,7 @@ namespace sinew::bench {
 
 inline constexpr int kWarmUpEpisodes = 2;
 /// Of each observer, for the figures of many environments. As in peers/torch_rl.py.
-inline constexpr std::int32_t kEnvironments = 128;
+inline constexpr std::int32_t kEnvironments = 256;
 
 /// Steps of all environments per second while episodes are played. An episode is over when the last
 /// environment has ended; those that have ended before make no steps.

@@ -31,7 +31,7 @@ import peer_program
 
 VECTOR_FIGURE = "rl_vector_steps_per_s_4"
 OBSERVERS_OF_FIGURE = {"rl_steps_per_s_1": 1, "rl_steps_per_s_4": 4, VECTOR_FIGURE: 4}
-ENVIRONMENTS = 128  # of each observer, for VECTOR_FIGURE
+ENVIRONMENTS = 256  # of each observer, for VECTOR_FIGURE
 STEPS_PER_EPISODE = 500  # shared out among the observers
 WARM_UP_EPISODES = 2
 DISCOUNT = 0.1
