@@ -171,9 +171,11 @@ TEST(Decision, GivesTheGradientsOfTheSingleGraphs) {
 
     torch::manual_seed(kSeed);
     std::vector<Decision> decisions;
-    for (const at::Tensor& some : states) decisions.push_back(decide(*policy, some));
-    for (std::size_t i = 0; i < decisions.size(); ++i) {
-      EXPECT_TRUE(torch::equal(decisions[i].actions, actions[i].squeeze(1)));
+    for (const at::Tensor& some : states) {
+      const at::Tensor dropout = policy->dropout(torch::ones({some.size(0), 128}, type));
+      const at::Tensor drawn = policy->forward(some, dropout).multinomial(1).squeeze(1);
+      EXPECT_TRUE(torch::equal(drawn, actions[decisions.size()].squeeze(1)));
+      decisions.push_back({some, dropout, drawn});
     }
     const at::Tensor again = probabilities_of(*policy, decisions);
     EXPECT_LE((again - torch::cat(kept)).abs().max().item<double>(), tolerance);
@@ -187,16 +189,30 @@ TEST(Decision, GivesTheGradientsOfTheSingleGraphs) {
   }
 }
 
-// The layer's own dropout draws the same numbers.
+TEST(Decision, KeepsWhatTellsItAgain) {
+  torch::manual_seed(kSeed);
+  Policy policy;
+  const Decision decision = decide(*policy, torch::randn({6, 4}));
+  EXPECT_EQ(decision.actions.sizes(), at::IntArrayRef({6}));
+  EXPECT_FALSE(decision.dropout.requires_grad());
+  const at::Tensor both = policy->forward(decision.states, decision.dropout);
+  const at::Tensor chosen = both.gather(1, decision.actions.unsqueeze(1)).squeeze(1);
+  EXPECT_TRUE(torch::equal(probabilities_of(*policy, {decision}), chosen));
+}
+
+// A unit stays with probability 0.4, which makes up for those that do not.
 TEST(Decision, DropoutIsThatOfTheLayer) {
   torch::manual_seed(kSeed);
   Policy policy;
+  const at::Tensor drawn = policy->draw_dropout(1000);
+  EXPECT_TRUE(((drawn == 0) | (drawn == 2.5)).all().item<bool>());
+  EXPECT_NEAR((drawn != 0).to(torch::kFloat).mean().item<double>(), 0.4, 0.007);  // five deviations
   const at::Tensor states = torch::randn({6, 4});
   torch::manual_seed(kSeed);
-  const at::Tensor hidden = torch::relu(policy->dropout(policy->affine1(states)));
-  const at::Tensor expected = torch::softmax(policy->affine2(hidden), 1);
+  const at::Tensor expected = policy->forward(states);
   torch::manual_seed(kSeed);
-  EXPECT_TRUE(torch::equal(policy->forward(states), expected));
+  const at::Tensor given = policy->dropout(torch::ones({6, 128}));
+  EXPECT_TRUE(torch::equal(policy->forward(states, given), expected));
 }
 
 class VectorPlayTest : public AgentTest {
@@ -229,7 +245,8 @@ std::vector<Round> rounds_by_hand(std::int64_t environments, std::int64_t max_st
       for (std::vector<Single>& group : groups) {
         const std::vector<Single*> players = asking(group);
         if (players.empty()) continue;
-        const at::Tensor all = policy->forward(states_of(players));
+        const auto count = static_cast<std::int64_t>(players.size());
+        const at::Tensor all = policy->forward(states_of(players), policy->draw_dropout(count));
         const at::Tensor actions = all.multinomial(1);
         const at::Tensor chosen = all.gather(1, actions);
         for (std::size_t i = 0; i < players.size(); ++i) {
