@@ -50,8 +50,11 @@ class Lonely {
     int sum = 0;
     for (int i = 0; i < rounds; ++i) {
       look_around();
-      // One in a coroutine of its own, which it awaits.
-      sum += i % 2 == 0 ? co_await signal.get() : co_await inner();
+      if (i % 2 == 0) {
+        sum += co_await signal.get();
+      } else {
+        sum += co_await inner();
+      }
     }
     look_around();
     co_return sum;
@@ -101,7 +104,7 @@ TEST_P(CoroutineTurns, KeepTheirTurnWhileTheyWait) {
   const auto lonely = remote<turned::Lonely>(callee());
   const auto first = lonely.async<&turned::Lonely::visit>(1);
   const auto second = lonely.async<&turned::Lonely::visit>(1);
-  ASSERT_TRUE(waiting(1)) << turned::signal.size();
+  ASSERT_TRUE(waiting(1));
   turned::signal.send(1);
   EXPECT_EQ(first.wait(), 1);
   ASSERT_TRUE(waiting(1));
