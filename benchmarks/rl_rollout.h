@@ -13,7 +13,7 @@
 #include "sinew/benchmarks/one_thread.h"
 #include "sinew/benchmarks/rollout/agent.h"
 #include "sinew/benchmarks/worker_processes.h"
-#include "sinew/examples/rl/agent.h"
+#include "sinew/examples/rl/players.h"
 #include "sinew/sinew.h"
 
 /// An agent and its observers on CartPole. The same work as peers/torch_rl.py: the same discount,
@@ -27,19 +27,20 @@ inline constexpr std::int32_t kEnvironments = 256;
 
 /// Steps of all environments per second while episodes are played. An episode is over when the last
 /// environment has ended; those that have ended before make no steps.
-template <class Agent>
-double steps_per_s(Agent& agent, const RRef<Agent>& self, std::int64_t steps_wanted) {
+/// `play` returns the steps of an episode.
+template <class Play, class Learn>
+double steps_per_s(const Play& play, const Learn& learn, std::int64_t steps_wanted) {
   for (int episode = 0; episode < kWarmUpEpisodes; ++episode) {
-    agent.run_episode(self);
-    agent.finish_episode();
+    play();
+    learn();
   }
   std::int64_t steps = 0;
   Clock::duration played{0};
   while (steps < steps_wanted) {
     const Clock::time_point start = Clock::now();
-    steps += agent.run_episode(self);
+    steps += play();
     played += Clock::now() - start;
-    agent.finish_episode();
+    learn();
   }
   return static_cast<double>(steps) / std::chrono::duration<double>(played).count();
 }
@@ -49,7 +50,9 @@ inline double rollout_steps_per_s(const Worker& worker, std::int64_t steps_wante
   rollout::AgentSettings settings;
   settings.action_calls = action_calls;
   const auto agent = std::make_shared<rollout::Agent>(worker, settings);
-  return steps_per_s(*agent, share_rref(worker, agent), steps_wanted);
+  const RRef<rollout::Agent> self = share_rref(worker, agent);
+  return steps_per_s([&] { return agent->run_episode(self); }, [&] { agent->finish_episode(); },
+                     steps_wanted);
 }
 
 /// The same of the example's own agent and observers, with many environments each.
@@ -57,9 +60,10 @@ inline double vector_steps_per_s(const Worker& worker, std::int64_t steps_wanted
   ::rl::Options settings;
   settings.gamma = rollout::AgentSettings().gamma;
   settings.envs = kEnvironments;
-  const auto agent = std::make_shared<::rl::Agent>(
-      worker, settings, [](const std::string& line) { throw std::runtime_error(line); });
-  return steps_per_s(*agent, share_rref(worker, agent), steps_wanted);
+  ::rl::Players players(worker, settings,
+                        [](const std::string& line) { throw std::runtime_error(line); });
+  return steps_per_s([&] { return players.run_episode(); }, [&] { players.finish_episode(); },
+                     steps_wanted);
 }
 
 /// Runs `measure` with the worker of an agent, in this process. Each observer has a process of its
@@ -79,9 +83,9 @@ double with_observers(int observers, Measure measure) {
       });
   compute_on_one_thread();
   WorkerOptions agent = processes.place(0);
+  agent.methods = ::rl::agent_methods();
   agent.methods.add<&rollout::Agent::select_action, &rollout::Agent::select_action_batched,
-                    &rollout::Agent::report_reward, &::rl::Agent::select_actions,
-                    &::rl::Agent::report_rewards>();
+                    &rollout::Agent::report_reward>();
   agent.num_threads = 1;  // Its handlers take turns at one policy.
   const Worker worker = init_rpc(std::move(agent));
   const double rate = measure(worker);

@@ -1,15 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "cart_pole.h"
 #include "decision.h"
 #include "earnings.h"
@@ -28,18 +25,27 @@ struct EpisodeResult {
   double average_reward = 0;
 };
 
+/// Who asks for an action, and where its pole is.
+struct Request {
+  std::int64_t observer = 0;
+  State state{};
+};
+
 /// Owns the policy. Observers on other workers ask it for actions and report rewards; between
-/// episodes it learns from them. Can be neither copied nor sent: observers hold an RRef to it.
-/// Thread-safe: handlers of several observers run at once. Only one thread runs episodes.
+/// episodes it learns from them. Is called by one at a time, through references: agent_methods().
 class Agent {
  public:
-  /// Takes a line for people about the team.
-  using Tell = std::function<void(const std::string& line)>;
-
-  /// Makes an Observer at every other worker, and later at those that join. `tell` is called by
-  /// run_episode().
-  Agent(const sinew::Worker& worker, const Options& options, Tell tell);
+  /// `self`: the reference by which it is called.
+  Agent(const Options& options, std::weak_ptr<const sinew::RRef<Agent>> self);
   ~Agent();
+
+  /// For an observer that is to be made at this worker.
+  ObserverSettings admit(const sinew::WorkerInfo& worker);
+  /// What the observer of a worker that is lost has left is not learned from.
+  void forget(const sinew::WorkerInfo& worker);
+  /// So many observers ask for actions from now on; with `batch`, all of them before one is
+  /// answered.
+  void expect(std::size_t observers);
 
   /// What the policy does in `state`. Called by the observer with that id. With `batch` a request
   /// waits until all who play have made one, but no longer than `max_wait_ms`; then one forward
@@ -54,32 +60,16 @@ class Agent {
   at::Tensor select_actions(std::int64_t observer, const at::Tensor& states);
   /// What all actions have earned, in the order in which select_actions() gave them.
   void report_rewards(std::int64_t observer, const Earnings& earnings);
+  /// By one forward pass.
+  std::vector<Push> act(const std::vector<Request>& requests);
 
-  /// Lets all observers play one episode and waits for them, however long they take. `self` is a
-  /// reference to this agent. Returns the steps of those that have come to the end.
-  ///
-  /// An observer whose worker is lost leaves the team. One that has joined since the last episode,
-  /// also again under its name, plays from now on; when there is nobody, the agent waits for one.
-  /// Throws std::runtime_error when none comes within `patience_s`, RpcError when playing fails
-  /// otherwise. 0: the process was asked to end, and nobody has played.
-  std::int64_t run_episode(const sinew::RRef<Agent>& self);
-  /// One step of REINFORCE on that episode.
+  /// One step of REINFORCE on the episode of all who have played.
   EpisodeResult finish_episode();
-
-  std::size_t observers() const;
-  /// Average reward at which the task counts as solved. The usual mark is 475 for episodes of 500
-  /// steps; when observers share the steps, each can get only its part of both.
-  double goal() const;
 
  private:
   struct Learner;
-  struct Request {
-    std::int64_t observer = 0;
-    State state{};
-  };
   struct Member {
     sinew::WorkerInfo worker;
-    sinew::RRef<Observer> observer;
     // Of this episode: how probable each action was, with its graph. With several environments,
     // what tells that again.
     std::vector<at::Tensor> probabilities;
@@ -87,37 +77,25 @@ class Agent {
     Earnings earnings;
   };
 
-  void take_in(const sinew::WorkerInfo& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool await_team() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void take_in_newcomers();
-  std::int64_t play(const sinew::RRef<Agent>& self);
-  sinew::Future<std::int64_t> start(const sinew::RRef<Observer>& observer,
-                                    const sinew::RRef<Agent>& self);
-  void end_play();
-  Member& member(std::int64_t observer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::vector<Push> act(const std::vector<Request>& requests);
+  Member& member(std::int64_t observer);
 
-  // Constant after construction.
-  const sinew::Worker worker_;
   const Options options_;
-  const Tell tell_;
-  const std::int64_t steps_per_observer_;
-
-  mutable absl::Mutex mutex_;
   /// The policy and its optimizer.
-  const std::unique_ptr<Learner> learner_ ABSL_PT_GUARDED_BY(mutex_);
+  const std::unique_ptr<Learner> learner_;
   /// By their ids, which are used once.
-  std::map<std::int64_t, Member> team_ ABSL_GUARDED_BY(mutex_);
-  std::vector<sinew::WorkerInfo> newcomers_ ABSL_GUARDED_BY(mutex_);
-  std::int64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::size_t playing_ ABSL_GUARDED_BY(mutex_) = 0;
-  double average_reward_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Behind all that they use.
+  std::map<std::int64_t, Member> members_;
+  std::int64_t last_id_ = 0;
+  double average_reward_ = 0;
   std::optional<sinew::Batcher<Request, Push>> batcher_;
-  sinew::MemberWatch watch_;
 };
+
+/// What the worker of an agent serves.
+sinew::MethodTable agent_methods();
 
 }  // namespace rl
 
-SINEW_METHOD(rl::Agent::select_action, rl::Agent::report_reward, rl::Agent::select_actions,
-             rl::Agent::report_rewards);
+SINEW_STRUCT(rl::EpisodeResult, last_reward, average_reward);
+SINEW_STRUCT(rl::Request, observer, state);
+SINEW_METHOD(rl::Agent::admit, rl::Agent::forget, rl::Agent::expect, rl::Agent::select_action,
+             rl::Agent::report_reward, rl::Agent::select_actions, rl::Agent::report_rewards,
+             rl::Agent::act, rl::Agent::finish_episode);

@@ -8,8 +8,8 @@
 #include <variant>
 
 #include "ATen/Parallel.h"
-#include "agent.h"
 #include "options.h"
+#include "players.h"
 #include "sinew/examples/common/files.h"
 #include "sinew/examples/common/flags.h"
 #include "sinew/examples/common/job.h"
@@ -27,14 +27,13 @@ sinew::Worker start_worker() {
   worker.name = "agent";
   // Handlers take turns at one policy: more threads would only be woken in vain.
   worker.num_threads = 1;
-  worker.methods.add<&rl::Agent::select_action, &rl::Agent::report_reward,
-                     &rl::Agent::select_actions, &rl::Agent::report_rewards>();
+  worker.methods = rl::agent_methods();
   return examples::join_job(std::move(worker));  // its rank, and where to meet, are the launcher's
 }
 
-examples::TrainingCurve empty_curve(const rl::Agent& agent, const rl::Options& options) {
+examples::TrainingCurve empty_curve(const rl::Players& players, const rl::Options& options) {
   examples::TrainingCurve curve;
-  const std::size_t observers = agent.observers();
+  const std::size_t observers = players.observers();
   curve.title = "CartPole-v1, " + std::to_string(observers) +
                 (observers == 1 ? " observer" : " observers") +
                 (options.envs == 1 ? "" : " of " + std::to_string(options.envs) + " environments") +
@@ -42,7 +41,7 @@ examples::TrainingCurve empty_curve(const rl::Agent& agent, const rl::Options& o
   curve.clock = "episode";
   curve.unit = "reward";
   curve.names = {"last_reward", "average_reward"};
-  curve.goal = agent.goal();
+  curve.goal = players.goal();
   return curve;
 }
 
@@ -70,18 +69,15 @@ int finish(const examples::TrainingCurve& curve, const rl::Options& options) {
 
 int play_and_learn(const sinew::Worker& worker, const rl::Options& options) {
   examples::ProgressBar bar;
-  const auto agent = std::make_shared<rl::Agent>(worker, options, [&bar](const std::string& line) {
+  rl::Players players(worker, options, [&bar](const std::string& line) {
     bar.clear();
     std::cerr << line << std::endl;
   });
-  // Observers reach the agent through this. It is not a member of the agent, which would then keep
-  // itself alive.
-  const sinew::RRef<rl::Agent> self = sinew::share_rref(agent);
-  examples::TrainingCurve curve = empty_curve(*agent, options);
+  examples::TrainingCurve curve = empty_curve(players, options);
   bool over = false;
   for (int episode = 1; !over; ++episode) {
-    if (agent->run_episode(self) == 0) break;
-    const rl::EpisodeResult result = agent->finish_episode();
+    if (players.run_episode() == 0) break;
+    const rl::EpisodeResult result = players.finish_episode();
     curve.points.push_back(
         {static_cast<double>(episode), {result.last_reward, result.average_reward}});
     over = result.average_reward >= *curve.goal || episode == options.episodes ||

@@ -40,11 +40,11 @@ TEST_P(AgentTest, PlaysAndLearnsInEitherMode) {
     Options options;
     options.batch = batch;
     make(3, options);
-    EXPECT_EQ(agent_->observers(), 3U);
+    EXPECT_EQ(players_->observers(), 3U);
     double average = 0;
     for (int episode = 0; episode < 5; ++episode) {
-      const std::int64_t steps = agent_->run_episode(self_);
-      const EpisodeResult result = agent_->finish_episode();
+      const std::int64_t steps = players_->run_episode();
+      const EpisodeResult result = players_->finish_episode();
       EXPECT_GE(result.last_reward, 1);
       EXPECT_LE(3 * result.last_reward, static_cast<double>(steps));
       EXPECT_LE(steps, 3 * 166);
@@ -60,16 +60,16 @@ TEST_P(AgentTest, EpisodesEndAfterTheShareOfSteps) {
   Options options;
   options.max_steps = 8;
   make(2, options);
-  EXPECT_EQ(agent_->run_episode(self_), 8);
-  EXPECT_EQ(agent_->finish_episode().last_reward, 4);
-  EXPECT_DOUBLE_EQ(agent_->goal(), 475.0 * 4 / 500);
+  EXPECT_EQ(players_->run_episode(), 8);
+  EXPECT_EQ(players_->finish_episode().last_reward, 4);
+  EXPECT_DOUBLE_EQ(players_->goal(), 475.0 * 4 / 500);
 }
 
 TEST_P(AgentTest, GoalIsThatOfAWholeEpisodeAtMost) {
   Options options;
   options.max_steps = 3 * CartPole::kMaxSteps;
   make(2, options);
-  EXPECT_DOUBLE_EQ(agent_->goal(), 475.0);
+  EXPECT_DOUBLE_EQ(players_->goal(), 475.0);
 }
 
 /// What an episode was like: the steps of all observers, and the least of their rewards.
@@ -183,8 +183,8 @@ TEST_P(AgentTest, PlaysAndLearnsAsByHand) {
     make(observers, options);
     std::vector<Played> played;
     for (int episode = 0; episode < kEpisodes; ++episode) {
-      const std::int64_t steps = agent_->run_episode(self_);
-      played.emplace_back(steps, agent_->finish_episode().last_reward);
+      const std::int64_t steps = players_->run_episode();
+      played.emplace_back(steps, players_->finish_episode().last_reward);
     }
     TearDown();
     EXPECT_EQ(played, played_by_hand(options, observers, kEpisodes));
@@ -224,7 +224,7 @@ TEST_P(AgentTest, SlowObserverDoesNotHoldUpTheOthers) {
   options.max_wait_ms = 1;
   make(2, options);
   // The other one never asks.
-  for (int step = 0; step < 3; ++step) agent_->select_action(1, State{}).wait();
+  for (int step = 0; step < 3; ++step) self_.async<&Agent::select_action>(1, State{}).wait();
 }
 
 TEST_P(AgentTest, RequestWaitsForTheOthers) {
@@ -232,9 +232,12 @@ TEST_P(AgentTest, RequestWaitsForTheOthers) {
   options.batch = true;
   options.max_wait_ms = kForEver_ms;
   make(2, options);
-  const sinew::Future<Push> alone = agent_->select_action(1, State{});
+  self_.call<&Agent::expect>(2);
+  const sinew::Future<Push> alone = self_.async<&Agent::select_action>(1, State{});
   EXPECT_EQ(error_of([&] { alone.wait_for(std::chrono::milliseconds(20)); }).code(),
             ErrorCode::kDeadlineExceeded);
+  self_.call<&Agent::select_action>(2, State{});
+  alone.wait();
 }
 
 TEST_P(AgentTest, LosesAnObserverAndTakesItInAgain) {
@@ -246,20 +249,20 @@ TEST_P(AgentTest, LosesAnObserverAndTakesItInAgain) {
     options.batch = batch;
     options.max_wait_ms = kForEver_ms;
     make(2, options);
-    EXPECT_EQ(agent_->run_episode(self_), 8);
-    agent_->finish_episode();
+    EXPECT_EQ(players_->run_episode(), 8);
+    players_->finish_episode();
 
     kill(1);
-    EXPECT_EQ(agent_->run_episode(self_), 4);
-    EXPECT_EQ(agent_->finish_episode().last_reward, 4);
-    EXPECT_EQ(agent_->observers(), 1U);
+    EXPECT_EQ(players_->run_episode(), 4);
+    EXPECT_EQ(players_->finish_episode().last_reward, 4);
+    EXPECT_EQ(players_->observers(), 1U);
     EXPECT_THAT(told_, ElementsAre("worker1 is lost; the others go on"));
 
     start_again(1);
     // It joins when the agent has heard of it.
     EXPECT_TRUE(eventually([&] {
-      const std::int64_t steps = agent_->run_episode(self_);
-      agent_->finish_episode();
+      const std::int64_t steps = players_->run_episode();
+      players_->finish_episode();
       return steps == 8;
     }));
     EXPECT_THAT(told_, ElementsAre("worker1 is lost; the others go on", "worker1 joins the team"));
@@ -273,12 +276,12 @@ TEST_P(AgentTest, WaitsForAnObserverWhenThereIsNone) {
   make(1, options);
   kill(1);
   auto again = std::async(std::launch::async, [this] {
-    EXPECT_TRUE(eventually([&] { return agent_->observers() == 0; }));
+    EXPECT_TRUE(eventually([&] { return players_->observers() == 0; }));
     start_again(1);
   });
-  EXPECT_EQ(agent_->run_episode(self_), 4);
+  EXPECT_EQ(players_->run_episode(), 4);
   again.get();
-  EXPECT_EQ(agent_->finish_episode().last_reward, 4);
+  EXPECT_EQ(players_->finish_episode().last_reward, 4);
   EXPECT_THAT(told_, ElementsAre("worker1 is lost; the others go on", "worker1 joins the team"));
 }
 
@@ -286,10 +289,10 @@ TEST_P(AgentTest, WaitsForAnObserverWhenThereIsNone) {
 TEST_P(AgentTest, ObserverThatFailsIsNotLost) {
   make(2);
   faults_->fail(sinew::testing::replies<&Observer::run_episode>().first(1));
-  const sinew::RpcError error = error_of([&] { agent_->run_episode(self_); });
+  const sinew::RpcError error = error_of([&] { players_->run_episode(); });
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
   EXPECT_EQ(error.origin(), sinew::ErrorOrigin::kCallee);
-  EXPECT_EQ(agent_->observers(), 2U);
+  EXPECT_EQ(players_->observers(), 2U);
   EXPECT_THAT(told_, IsEmpty());
 }
 
@@ -301,9 +304,9 @@ TEST_P(AgentTest, RewardThatIsNotTakenFailsTheEpisode) {
     options.max_steps = 2;
     make(1, options);
     faults_->fail(sinew::testing::calls<&Agent::report_reward>().after(before).first(1));
-    const sinew::RpcError error = error_of([&] { agent_->run_episode(self_); });
+    const sinew::RpcError error = error_of([&] { players_->run_episode(); });
     EXPECT_EQ(error.origin(), sinew::ErrorOrigin::kNestedCall);
-    EXPECT_EQ(agent_->observers(), 1U);
+    EXPECT_EQ(players_->observers(), 1U);
     TearDown();
   }
 }
@@ -315,14 +318,14 @@ TEST_P(AgentTest, WaitsForNobodyForEver) {
   kill(1);
   const auto begin = std::chrono::steady_clock::now();
   try {
-    agent_->run_episode(self_);
+    players_->run_episode();
     ADD_FAILURE() << "an episode without an observer";
   } catch (const std::runtime_error& error) {
     EXPECT_THAT(error.what(), HasSubstr("all observers are lost, and none has come within 0.01 s"));
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(50));  // 60 is the usual
   self_ = {};
-  agent_.reset();
+  players_.reset();
   abandon();  // Whoever is killed leaves something behind.
 }
 
@@ -338,25 +341,25 @@ TEST_P(AgentTest, NamesAnObserverThatItDoesNotHave) {
       EXPECT_EQ(error.type_name(), "std::invalid_argument");
       EXPECT_THAT(error.remote_message(), HasSubstr("no observer 7"));
     }
-    agent_->run_episode(self_);
-    EXPECT_GE(agent_->finish_episode().last_reward, 1);
+    players_->run_episode();
+    EXPECT_GE(players_->finish_episode().last_reward, 1);
     TearDown();
   }
 }
 
 TEST_P(AgentTest, LearningNeedsARewardForEachAction) {
   make(1);
-  agent_->select_action(1, State{}).wait();
-  EXPECT_THROW(agent_->finish_episode(), std::logic_error);
+  self_.async<&Agent::select_action>(1, State{}).wait();
+  EXPECT_EQ(error_of([&] { players_->finish_episode(); }).type_name(), "std::logic_error");
 }
 
 TEST_P(AgentTest, RewardIsThatOfWhoGotLeast) {
   make(2);
   for (const std::int64_t observer : {1, 2, 2}) {
-    agent_->select_action(observer, State{}).wait();
-    agent_->report_reward(observer, 3);
+    self_.async<&Agent::select_action>(observer, State{}).wait();
+    self_.call<&Agent::report_reward>(observer, 3);
   }
-  const EpisodeResult result = agent_->finish_episode();
+  const EpisodeResult result = players_->finish_episode();
   EXPECT_EQ(result.last_reward, 3);
   EXPECT_DOUBLE_EQ(result.average_reward, 0.15);
 }
@@ -370,10 +373,10 @@ TEST_P(AgentTest, LearnsWhatPaysOffLater) {
     int rights = 0;
     for (int i = 0; i < rounds; ++i) {
       const bool right =
-          agent_->select_action(1, State{0.1, -0.2, 0.05, 0.3}).wait() == Push::kRight;
-      agent_->report_reward(1, 0);
-      agent_->select_action(1, State{-1, 2, -1, 0}).wait();
-      agent_->report_reward(1, right ? 1 : 0);
+          self_.async<&Agent::select_action>(1, State{0.1, -0.2, 0.05, 0.3}).wait() == Push::kRight;
+      self_.call<&Agent::report_reward>(1, 0);
+      self_.async<&Agent::select_action>(1, State{-1, 2, -1, 0}).wait();
+      self_.call<&Agent::report_reward>(1, right ? 1 : 0);
       rights += right ? 1 : 0;
     }
     return static_cast<double>(rights) / rounds;
@@ -383,7 +386,7 @@ TEST_P(AgentTest, LearnsWhatPaysOffLater) {
     if (episode == 0) {
       EXPECT_THAT(share, ::testing::AllOf(::testing::Gt(0.1), ::testing::Lt(0.9)));
     }
-    agent_->finish_episode();
+    players_->finish_episode();
   }
   EXPECT_GT(share_of_rights(200), 0.9);
 }
@@ -391,7 +394,7 @@ TEST_P(AgentTest, LearnsWhatPaysOffLater) {
 TEST_P(AgentTest, EpisodeTakesAsLongAsItTakes) {
   make(2);
   worker(0).set_default_timeout(std::chrono::milliseconds(1));
-  EXPECT_GE(agent_->run_episode(self_), 2 * 8);
+  EXPECT_GE(players_->run_episode(), 2 * 8);
 }
 
 SINEW_INSTANTIATE_CLUSTER_TEST(AgentTest);

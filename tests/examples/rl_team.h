@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sinew/examples/rl/agent.h"
+#include "sinew/examples/rl/players.h"
 #include "sinew/testing/faults.h"
 #include "sinew/tests/support/cluster.h"
 
@@ -16,19 +16,17 @@ namespace rl {
 class AgentTest : public sinew::testing::ClusterTest {
  protected:
   void make(int observers, const Options& options = {}) {
-    sinew::MethodTable methods = sinew::serve<Observer>();
-    methods.add<&Agent::select_action, &Agent::report_reward, &Agent::select_actions,
-                &Agent::report_rewards>();
+    const sinew::MethodTable methods = agent_methods().serve<Observer>();
     faults_ = &start(1 + observers, methods, [this](int rank, sinew::WorkerOptions& worker) {
                  worker_options_[static_cast<std::size_t>(rank)] = worker;
                }).faults();
-    agent_ = std::make_shared<Agent>(worker(0), options,
-                                     [this](const std::string& line) { told_.push_back(line); });
-    self_ = sinew::share_rref(worker(0), agent_);
+    players_ = std::make_unique<Players>(
+        worker(0), options, [this](const std::string& line) { told_.push_back(line); });
+    self_ = players_->agent();
   }
   void TearDown() override {
     self_ = {};
-    agent_.reset();
+    players_.reset();
     HasFailure() ? abandon() : finish();
   }
 
@@ -44,14 +42,14 @@ class AgentTest : public sinew::testing::ClusterTest {
   std::vector<double> rewards_of(int episodes) {
     std::vector<double> rewards;
     for (int i = 0; i < episodes; ++i) {
-      agent_->run_episode(self_);
-      rewards.push_back(agent_->finish_episode().last_reward);
+      players_->run_episode();
+      rewards.push_back(players_->finish_episode().last_reward);
     }
     return rewards;
   }
 
   sinew::testing::Faults* faults_ = nullptr;
-  std::shared_ptr<Agent> agent_;
+  std::unique_ptr<Players> players_;
   sinew::RRef<Agent> self_;
   std::vector<std::string> told_;
 

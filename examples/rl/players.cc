@@ -1,0 +1,121 @@
+#include "players.h"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+#include "cart_pole.h"
+#include "sinew/examples/common/files.h"
+#include "sinew/examples/common/stop_signal.h"
+
+namespace rl {
+namespace {
+
+// How soon it is noticed that the process is asked to end.
+constexpr std::chrono::milliseconds kStopNoticed(100);
+
+std::int64_t others(const sinew::Worker& worker) {
+  return static_cast<std::int64_t>(worker.workers().size()) - 1;
+}
+
+// An observer is called for as long as its episode takes, and the agent is at hand.
+std::shared_ptr<sinew::RRef<Agent>> make_agent(const sinew::Worker& worker,
+                                               const Options& options) {
+  auto self = std::make_shared<sinew::RRef<Agent>>();
+  *self =
+      sinew::share_rref(worker, std::make_shared<Agent>(options, self)).within(sinew::kNoTimeout);
+  return self;
+}
+
+}  // namespace
+
+Players::Players(const sinew::Worker& worker, const Options& options, Tell tell)
+    : options_(options),
+      tell_(std::move(tell)),
+      steps_per_observer_(options.max_steps / std::max<std::int64_t>(others(worker), 1)),
+      agent_(make_agent(worker, options)),
+      team_(worker.team<Observer>("*", [agent = *agent_](const sinew::Peer& peer) {
+        return peer.remote<Observer>(agent.call<&Agent::admit>(peer.info()));
+      })) {
+  team_.wait_for(static_cast<std::size_t>(others(worker)));
+  for (const auto& member : team_.members()) known_.push_back(member.worker);
+}
+
+Players::~Players() = default;
+
+std::int64_t Players::run_episode() {
+  std::int64_t steps = 0;
+  while (steps == 0 && await_one()) {  // 0: all who played are lost
+    greet();
+    steps = play();
+  }
+  return steps;
+}
+
+// False when the process is asked to end.
+bool Players::await_one() const {
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.patience_s);
+  while (!examples::StopSignal::requested()) {
+    try {
+      team_.wait_for(1, kStopNoticed);
+      return true;
+    } catch (const sinew::RpcError& error) {
+      if (error.code() != sinew::ErrorCode::kDeadlineExceeded) throw;
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      throw std::runtime_error("all observers are lost, and none has come within " +
+                               examples::number(options_.patience_s) + " s");
+    }
+  }
+  return false;
+}
+
+// Who has gone, or come, since the last episode.
+void Players::greet() {
+  std::vector<sinew::WorkerInfo> present;
+  for (const auto& member : team_.members()) present.push_back(member.worker);
+  const auto is_in = [](const std::vector<sinew::WorkerInfo>& all, const sinew::WorkerInfo& one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
+  };
+  for (const sinew::WorkerInfo& one : std::vector<sinew::WorkerInfo>(known_)) {
+    if (!is_in(present, one)) lose(one);
+  }
+  for (const sinew::WorkerInfo& one : present) {
+    if (!is_in(known_, one)) tell_(one.name + " joins the team");
+  }
+  known_ = std::move(present);
+}
+
+void Players::lose(const sinew::WorkerInfo& worker) {
+  tell_(worker.name + " is lost; the others go on");
+  agent_->call<&Agent::forget>(worker);
+  known_.erase(std::remove(known_.begin(), known_.end(), worker), known_.end());
+}
+
+std::int64_t Players::play() {
+  std::size_t playing = team_.size();
+  agent_->call<&Agent::expect>(playing);
+  auto plays = team_.within(sinew::kNoTimeout)
+                   .call_all<&Observer::run_episode>(*agent_, steps_per_observer_);
+  if (plays.size() != playing) agent_->call<&Agent::expect>(playing = plays.size());
+  std::int64_t steps = 0;
+  for (const auto& play : plays) {
+    // One asks no more; perhaps the others have waited for that one alone.
+    agent_->call<&Agent::expect>(--playing);
+    if (play.lost()) {
+      lose(play.member);
+    } else {
+      steps += play.value();
+    }
+  }
+  return steps;
+}
+
+double Players::goal() const {
+  const auto most = std::min<std::int64_t>(steps_per_observer_, CartPole::kMaxSteps);
+  return 475.0 * static_cast<double>(most) / CartPole::kMaxSteps;
+}
+
+}  // namespace rl
