@@ -16,3 +16,4 @@
 #include "sinew/rref/remote.h"
 #include "sinew/rref/rref.h"
 #include "sinew/rref/team.h"
+#include "sinew/streams/stream.h"

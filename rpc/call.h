@@ -69,7 +69,12 @@ constexpr bool check_result() {
       "remote() to keep the result where it is made; or, if it is a struct of yours, list "
       "its fields with SINEW_STRUCT before its first use, otherwise specialise "
       "sinew::Codec for it");
-  return std::is_void_v<Result> || is_wire_type_v<Result>;
+  constexpr bool has_stream = contains_stream_v<Result> && !is_stream_v<Result>;
+  static_assert(
+      !has_stream,
+      "Sinew: the result of this method has a Stream in it, which is no value: return the "
+      "Stream itself");
+  return (std::is_void_v<Result> || is_wire_type_v<Result>)&&!has_stream;
 }
 
 template <auto Method>

@@ -18,6 +18,7 @@
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
+#include "sinew/rpc/cancellation.h"
 #include "sinew/rpc/wire/codec_traits.h"
 #include "sinew/rpc/wire/value_writer.h"
 
@@ -147,6 +148,12 @@ class MessageRoute {
   std::optional<bool> grad_mode() const { return grad_mode_; }
   void set_grad_mode(bool enabled) { grad_mode_ = enabled; }
 
+  /// Reading a reply: what cancels its call. For what goes on when the call has its reply.
+  const std::vector<CancellationToken>& cancellations() const { return cancellations_; }
+  void set_cancellations(std::vector<CancellationToken> tokens) {
+    cancellations_ = std::move(tokens);
+  }
+
   /// Reading: the handler must not start (the result must not be handed out) before `ready` is
   /// complete.
   void wait_for(Future<void> ready) { waits_.push_back(std::move(ready)); }
@@ -164,6 +171,7 @@ class MessageRoute {
   std::vector<OnCarrierEnd> on_end_;
   std::vector<std::function<void(MessageRoute& route)>> rewrite_;
   std::vector<Future<void>> waits_;
+  std::vector<CancellationToken> cancellations_;
   const MessageRoute* call_ = nullptr;
   std::unique_ptr<DevicePart> device_part_;
 };

@@ -9,7 +9,7 @@
 namespace sinew::internal {
 
 /// The layers above calls, in the order in which a worker makes them.
-enum class Layer { kReferences, kNames, kAutograd, kOptim, kGroups };
+enum class Layer { kReferences, kNames, kStreams, kAutograd, kOptim, kGroups };
 using MakeLayer = std::shared_ptr<Extension> (*)(WorkerServices& services);
 
 /// Workers that start from now on have this layer. Each layer calls it from its public headers: a

@@ -103,7 +103,8 @@ constexpr void check_parameter() {
                 "Sinew: a remote method cannot take a pointer, since memory is not shared between "
                 "workers: take a value, "
                 "std::string, at::Tensor or RRef<T> instead");
-  static_assert(!std::is_lvalue_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>,
+  static_assert(!std::is_lvalue_reference_v<P> || std::is_const_v<std::remove_reference_t<P>> ||
+                    is_stream_v<Value>,
                 "Sinew: a remote method cannot take a non-const reference, since changes would be "
                 "lost: return the new "
                 "value instead");
@@ -112,6 +113,36 @@ constexpr void check_parameter() {
       "Sinew: a parameter of this method has a type that cannot travel: if it is a struct "
       "of yours, list its fields with SINEW_STRUCT before its first use; otherwise "
       "specialise sinew::Codec for it, or pass RRef<T>");
+}
+
+template <class... P>
+constexpr bool is_stream_last() {
+  constexpr bool are_streams[] = {is_stream_v<std::decay_t<P>>..., false};
+  for (std::size_t i = 0; i + 1 < sizeof...(P); ++i) {
+    if (are_streams[i]) return false;
+  }
+  return true;
+}
+
+/// Streams among parameters: one, by value, behind all others.
+template <class... P>
+constexpr bool check_streams() {
+  constexpr bool is_part =
+      ((contains_stream_v<std::decay_t<P>> && !is_stream_v<std::decay_t<P>>) || ...);
+  static_assert(!is_part,
+                "Sinew: a parameter of this method has a Stream in it, which is no value: take the "
+                "Stream itself, as the last parameter");
+  constexpr bool is_referred_to =
+      ((is_stream_v<std::decay_t<P>> && std::is_lvalue_reference_v<P>) || ...);
+  static_assert(is_part || !is_referred_to,
+                "Sinew: this method takes a Stream by reference, but a stream has one reader: take "
+                "it by value");
+  constexpr bool is_last = is_stream_last<P...>();
+  static_assert(
+      is_part || is_referred_to || is_last,
+      "Sinew: this method takes a Stream that is not its last parameter: take one, behind "
+      "all others");
+  return !is_part && !is_referred_to && is_last;
 }
 
 template <class P>
@@ -124,7 +155,8 @@ inline constexpr bool parameter_ok_v =
 template <class... P>
 constexpr bool check_parameters(TypeList<P...>) {
   (check_parameter<P>(), ...);
-  return (parameter_ok_v<P> && ...);
+  constexpr bool streams_ok = check_streams<P...>();
+  return streams_ok && (parameter_ok_v<P> && ...);
 }
 
 /// In a signature: the result has no wire form and can only stay where it was made.

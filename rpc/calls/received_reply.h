@@ -22,6 +22,7 @@ struct ReceivedReply::Data {
         route(services, std::move(from), call.deadline),
         context(std::move(payloads), &route),
         envelope(std::move(received)) {
+    if (!call.cancellations.empty()) route.set_cancellations(call.cancellations);
     if (has_layers()) weak_services = services.weak_services();
     allow_devices(route, context);
   }

@@ -175,7 +175,12 @@ struct StructCodec {
           "Sinew: a field of this struct has a type that cannot travel: if it is a struct "
           "of yours too, list its fields with SINEW_STRUCT before this one; otherwise "
           "specialise sinew::Codec for it");
-      return std::is_default_constructible_v<T> && are_wire_types_v<FieldOf<kFields>...>;
+      constexpr bool has_stream = (internal::contains_stream_v<FieldOf<kFields>> || ...);
+      static_assert(!has_stream,
+                    "Sinew: a field of this struct is a Stream, which is no value: let the method "
+                    "return it, or take it as its last parameter");
+      return std::is_default_constructible_v<T> && are_wire_types_v<FieldOf<kFields>...> &&
+             !has_stream;
     } else {
       return false;
     }

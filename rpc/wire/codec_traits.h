@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <type_traits>
 
 namespace sinew {
@@ -22,6 +23,19 @@ template <class T, class = void>
 struct IsComplete : std::false_type {};
 template <class T>
 struct IsComplete<T, std::void_t<decltype(sizeof(T))>> : std::true_type {};
+
+/// Streams are no values: they stand where a method's result or its last argument stands, and
+/// nowhere else. Specialised by the layer of streams.
+template <class T>
+inline constexpr bool is_stream_v = false;
+/// T is a stream, or is made of one, as containers are made of their items.
+template <class T>
+inline constexpr bool contains_stream_v = is_stream_v<T>;
+template <template <class...> class Container, class... Ts>
+inline constexpr bool contains_stream_v<Container<Ts...>> = is_stream_v<Container<Ts...>> ||
+                                                            (contains_stream_v<Ts> || ...);
+template <template <class, std::size_t> class Container, class T, std::size_t N>
+inline constexpr bool contains_stream_v<Container<T, N>> = contains_stream_v<T>;
 
 }  // namespace internal
 
