@@ -141,6 +141,13 @@ class CoroutineTest(unittest.TestCase):
         self.assertIn(method.strip(), (SOURCE_TREE / "docs/batching.md").read_text())
 
 
+class StreamsTest(unittest.TestCase):
+    def test_what_is_read_is_written(self) -> None:
+        ended = example_process.run([SINEW_RUN, "--nproc", "2", EXAMPLES / "streams" / "streams"], 240)
+        self.assertEqual((ended.status, ended.stderr), (0, ""))
+        self.assertRegex(ended.stdout, r"^The mean of 1000 readings is [0-9.e-]+\n$")
+
+
 class PipelineTest(JobTest):
     NAME = "pipeline"
     PROCESSES = 4

@@ -361,6 +361,46 @@ TENSORS = Suite(
     chart="benchmarks/tensors.svg",
 )
 
+STREAMS = Suite(
+    name="streams",
+    summary="streams of small items and of tensors from a process on this host",
+    binary="bench_streams",
+    figures=(
+        Figure(
+            "stream_items64_per_s",
+            Better.HIGHER,
+            targets={"grpc": 3},
+            counterparts={
+                "grpc": "stream_items64_per_s",
+                "grpc-buffered": "stream_items64_buffered_per_s",
+            },
+        ),
+        Figure(
+            "stream_tensors1MiB_per_s",
+            Better.HIGHER,
+            targets={"calls": 0.9},
+            counterparts={"calls": "calls4_tensors1MiB_per_s"},
+        ),
+    ),
+    programs=(
+        PeerProgram(
+            peer="grpc",
+            cmake_target="grpc_streams",
+            figures=("stream_items64_per_s",),
+            packages=_GRPC_PACKAGES,
+        ),
+        PeerProgram(
+            peer="grpc-buffered",
+            cmake_target="grpc_streams",
+            figures=("stream_items64_buffered_per_s",),
+            packages=_GRPC_PACKAGES,
+        ),
+        PeerProgram(
+            peer="calls", ours=True, figures=("calls4_tensors1MiB_per_s",), packages=()
+        ),
+    ),
+)
+
 SCALE_WORKERS = (2, 8, 16, 32, 64)
 
 SCALE = Suite(
@@ -569,5 +609,8 @@ GROUPS = Suite(
 )
 
 SUITES: Mapping[str, Suite] = MappingProxyType(
-    {suite.name: suite for suite in (RPC, AUTOGRAD, TENSORS, SCALE, REGISTRY, WAITING, GROUPS)}
+    {
+        suite.name: suite
+        for suite in (RPC, AUTOGRAD, TENSORS, STREAMS, SCALE, REGISTRY, WAITING, GROUPS)
+    }
 )
