@@ -10,8 +10,9 @@ namespace {
 bool returns_to_zero(const std::string& counter) {
   return counter == "rpc.client_active_calls" || counter == "rpc.server_active_calls" ||
          counter == "rpc.limited_calls" || absl::StartsWith(counter, "rref.") ||
-         absl::StartsWith(counter, "names.") || counter == "autograd.contexts" ||
-         counter == "autograd.sends" || counter == "autograd.recvs" || counter == "autograd.passes";
+         absl::StartsWith(counter, "streams.") || absl::StartsWith(counter, "names.") ||
+         counter == "autograd.contexts" || counter == "autograd.sends" ||
+         counter == "autograd.recvs" || counter == "autograd.passes";
 }
 
 }  // namespace

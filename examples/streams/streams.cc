@@ -20,6 +20,11 @@ struct Reading {
   double value = 0;
 };
 
+}  // namespace app
+SINEW_STRUCT(app::Reading, number, value);
+
+namespace app {
+
 /// Measures until the caller reads no more.
 sinew::Stream<Reading> measure() {
   return sinew::write_stream<Reading>([](sinew::StreamWriter<Reading>& writer) {
@@ -43,7 +48,6 @@ double mean(sinew::Stream<double> values) {
 
 }  // namespace app
 
-SINEW_STRUCT(app::Reading, number, value);
 SINEW_METHOD(app::measure, app::mean);
 
 namespace {

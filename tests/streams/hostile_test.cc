@@ -17,7 +17,7 @@
 #include "sinew/streams/internal/stream_answer.h"
 #include "sinew/streams/internal/stream_sender.h"
 #include "sinew/tests/streams/stream_methods.h"
-#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/streams/workers.h"
 
 namespace {
 
@@ -43,7 +43,7 @@ Future<R> send(CallBuilder& call) {
   return future;
 }
 
-class StreamStrangers : public sinew::testing::ClusterTest {
+class StreamStrangers : public sinew::testing::StreamWorkersTest {
  protected:
   void start_three() { start(3, stream_methods::table()); }
 
@@ -66,10 +66,10 @@ class StreamStrangers : public sinew::testing::ClusterTest {
     call.argument().binary(id);
     return send<void>(call);
   }
-  std::int64_t written() const { return worker(1).counters().at("streams.written"); }
+  std::int64_t written() const { return StreamWorkersTest::written(1); }
   sinew::Peer peer() const { return worker(0).peer("worker1"); }
 };
-SINEW_INSTANTIATE_CLUSTER_TEST(StreamStrangers);
+SINEW_INSTANTIATE_STREAM_TEST(StreamStrangers);
 
 TEST_P(StreamStrangers, OnlyTheWorkerToWhichItWasSentReads) {
   start_three();

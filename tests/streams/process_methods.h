@@ -8,7 +8,9 @@
 
 #include <ATen/ATen.h>
 
-#include "sinew/sinew.h"
+#include "sinew/rpc/rpc.h"
+#include "sinew/rref/rref.h"
+#include "sinew/streams/stream.h"
 
 /// What workers in processes of their own do for the tests of streams.
 namespace stream_processes {

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "sinew/tests/streams/stream_methods.h"
-#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/streams/workers.h"
 
 namespace {
 
@@ -21,16 +21,15 @@ using sinew::testing::error_of;
 using sinew::testing::eventually;
 using ::testing::HasSubstr;
 
-class StreamEnds : public sinew::testing::ClusterTest {
+class StreamEnds : public sinew::testing::StreamWorkersTest {
  protected:
   void start_two() { start(2, stream_methods::table()); }
   sinew::Peer peer() const { return worker(0).peer("worker1"); }
-  std::int64_t written(int rank) const { return worker(rank).counters().at("streams.written"); }
   bool writer_stopped_with(ErrorCode code) const {
     return stream_methods::stopped_with == static_cast<int>(code);
   }
 };
-SINEW_INSTANTIATE_CLUSTER_TEST(StreamEnds);
+SINEW_INSTANTIATE_STREAM_TEST(StreamEnds);
 
 /// What comes until the error, and that.
 template <class T>
@@ -102,7 +101,6 @@ TEST_P(StreamEnds, ACallThatFailsStopsTheWriter) {
 }
 
 TEST_P(StreamEnds, ACallThatIsNotServedStopsTheWriter) {
-  auto none = stream_methods::table();
   start(2, stream_methods::table(), [](int rank, sinew::WorkerOptions& options) {
     if (rank == 1) options.methods = sinew::MethodTable();
   });

@@ -10,7 +10,9 @@
 
 #include <ATen/ATen.h>
 
-#include "sinew/sinew.h"
+#include "sinew/rpc/rpc.h"
+#include "sinew/rref/rref.h"
+#include "sinew/streams/stream.h"
 
 /// What the tests of streams call.
 namespace stream_methods {
@@ -19,6 +21,11 @@ struct Record {
   std::string name;
   std::vector<std::int64_t> numbers;
 };
+
+}  // namespace stream_methods
+SINEW_STRUCT(stream_methods::Record, name, numbers);
+
+namespace stream_methods {
 
 /// Of count_for_ever(): what it has written, and the code of the error that it ended with.
 inline std::atomic<std::int64_t> written{0};
@@ -160,7 +167,6 @@ class Source {
 
 }  // namespace stream_methods
 
-SINEW_STRUCT(stream_methods::Record, name, numbers);
 SINEW_METHOD(stream_methods::count, stream_methods::count_for_ever, stream_methods::halves,
              stream_methods::sum_scaled, stream_methods::length, stream_methods::louder,
              stream_methods::first_sum, stream_methods::records, stream_methods::bytes,

@@ -13,8 +13,9 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include "sinew/testing/error_of.h"
+#include "sinew/testing/eventually.h"
 #include "sinew/tests/streams/process_methods.h"
-#include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/processes.h"
 #include "sinew/tests/support/temporary_folder.h"
 

@@ -17,8 +17,9 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include "sinew/rref/remote.h"
 #include "sinew/tests/streams/stream_methods.h"
-#include "sinew/tests/support/cluster.h"
+#include "sinew/tests/streams/workers.h"
 
 namespace {
 
@@ -31,13 +32,12 @@ using sinew::testing::eventually;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class Streams : public sinew::testing::ClusterTest {
+class Streams : public sinew::testing::StreamWorkersTest {
  protected:
   void start_two() { start(2, stream_methods::table()); }
   sinew::Peer peer() const { return worker(0).peer("worker1"); }
-  std::int64_t written(int rank) const { return worker(rank).counters().at("streams.written"); }
 };
-SINEW_INSTANTIATE_CLUSTER_TEST(Streams);
+SINEW_INSTANTIATE_STREAM_TEST(Streams);
 
 TEST_P(Streams, AMethodReturnsOne) {
   start_two();
@@ -215,7 +215,7 @@ TEST_P(Streams, ManyAtOnce) {
 
 TEST_P(Streams, ThroughAReference) {
   start_two();
-  const auto source = sinew::remote<stream_methods::Source>(peer(), 7);
+  const auto source = peer().remote<stream_methods::Source>(7);
   std::vector<std::int64_t> read;
   for (const std::int64_t number : source.call<&stream_methods::Source::multiples>(3)) {
     read.push_back(number);

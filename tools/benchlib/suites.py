@@ -366,15 +366,7 @@ STREAMS = Suite(
     summary="streams of small items and of tensors from a process on this host",
     binary="bench_streams",
     figures=(
-        Figure(
-            "stream_items64_per_s",
-            Better.HIGHER,
-            targets={"grpc": 3},
-            counterparts={
-                "grpc": "stream_items64_per_s",
-                "grpc-buffered": "stream_items64_buffered_per_s",
-            },
-        ),
+        Figure("stream_items64_per_s", Better.HIGHER, targets={"grpc": 3}),
         Figure(
             "stream_tensors1MiB_per_s",
             Better.HIGHER,
@@ -389,15 +381,7 @@ STREAMS = Suite(
             figures=("stream_items64_per_s",),
             packages=_GRPC_PACKAGES,
         ),
-        PeerProgram(
-            peer="grpc-buffered",
-            cmake_target="grpc_streams",
-            figures=("stream_items64_buffered_per_s",),
-            packages=_GRPC_PACKAGES,
-        ),
-        PeerProgram(
-            peer="calls", ours=True, figures=("calls4_tensors1MiB_per_s",), packages=()
-        ),
+        PeerProgram(peer="calls", ours=True, figures=("calls4_tensors1MiB_per_s",), packages=()),
     ),
 )
 
