@@ -122,8 +122,9 @@ class TypedStreamReader final : public StreamReader {
       MutexLock lock(mutex_);
       if (waiting_.empty() && rules_.has_next()) {
         item.emplace(take_locked());
-        const StreamReceiver::Outputs outputs = rules_.want();
-        if (outputs.pulls == 0 && !outputs.stops_writer) return item;
+        StreamReceiver::Outputs outputs = rules_.want();
+        outputs.served = 0;  // this one, by hand
+        if (outputs.pulls == 0 && !rules_.is_over()) return item;
         take_outputs_locked(outputs, work);
         lock.unlock();
         perform(std::move(work));

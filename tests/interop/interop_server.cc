@@ -21,7 +21,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "google/protobuf/wrappers.pb.h"
-#include "sinew/sinew.h"
+#include "sinew/rpc/rpc.h"
+#include "sinew/rref/rref.h"
+#include "sinew/streams/stream.h"
 
 namespace interop {
 
@@ -30,6 +32,11 @@ struct Point {
   double y = 0;
   std::string label;
 };
+
+}  // namespace interop
+SINEW_STRUCT(interop::Point, x, y, label);
+
+namespace interop {
 
 enum class Color : std::int8_t { kRed = 1, kGreen = 2 };
 
@@ -132,6 +139,35 @@ sinew::Future<std::int64_t> never() {
 std::int64_t started_calls() { return started; }
 std::int64_t cancelled_calls() { return cancelled; }
 
+/// So many numbers, then an error if `fails`.
+sinew::Stream<std::int64_t> count(std::int64_t n, bool fails) {
+  return sinew::write_stream<std::int64_t>([n, fails](sinew::StreamWriter<std::int64_t>& writer) {
+    for (std::int64_t i = 0; i < n; ++i) writer.write(i);
+    if (fails) throw std::out_of_range("used up");
+  });
+}
+
+std::atomic<std::int64_t> stopped{0};
+
+/// Until nobody reads any more; counts that.
+sinew::Stream<Point> count_for_ever() {
+  return sinew::write_stream<Point>([](sinew::StreamWriter<Point>& writer) {
+    try {
+      for (double i = 0;; ++i) writer.write({i, -i, "here"});
+    } catch (const sinew::RpcError&) {
+      ++stopped;
+      throw;
+    }
+  });
+}
+std::int64_t stopped_streams() { return stopped; }
+
+sinew::Stream<at::Tensor> tensors(std::int64_t n) {
+  return sinew::write_stream<at::Tensor>([n](sinew::StreamWriter<at::Tensor>& writer) {
+    for (std::int64_t i = 0; i < n; ++i) writer.write(at::full({1 << 18}, i, at::kFloat));
+  });
+}
+
 class Counter {
  public:
   std::int64_t add(std::int64_t amount) { return total_ += amount; }
@@ -142,14 +178,14 @@ class Counter {
 
 }  // namespace interop
 
-SINEW_STRUCT(interop::Point, x, y, label);
-
 SINEW_METHOD(interop::scale, interop::add, interop::narrow, interop::nothing, interop::sums,
              interop::mirror, interop::next_color, interop::reversed, interop::split,
              interop::echo_tensor, interop::describe, interop::to_type, interop::echo_natural,
              interop::echo_text, interop::echo_message, interop::sum, interop::is_square,
              interop::blob, interop::metadata, interop::fail, interop::nested_fail, interop::never,
-             interop::started_calls, interop::cancelled_calls, interop::Counter::add);
+             interop::started_calls, interop::cancelled_calls, interop::count,
+             interop::count_for_ever, interop::stopped_streams, interop::tensors,
+             interop::Counter::add);
 SINEW_SERVICE(interop::Counter, ());
 
 void interop::nested_fail(const std::string& text) {
@@ -195,6 +231,10 @@ int main(int argc, char** argv) {
       .add<&interop::never>()
       .add<&interop::started_calls>()
       .add<&interop::cancelled_calls>()
+      .add<&interop::count>()
+      .add<&interop::count_for_ever>()
+      .add<&interop::stopped_streams>()
+      .add<&interop::tensors>()
       .add<&interop::Counter::add>()
       .serve<interop::Counter>();
   try {

@@ -12,6 +12,7 @@
 from sinew_client._client import CallFuture, Client, Metadata, connect
 from sinew_client._credentials import Credentials
 from sinew_client._errors import ErrorCode, Execution, FailedCall, Origin, RpcError
+from sinew_client._streams import Stream
 from sinew_client._tensors import BFloat16, SparseTensor
 from sinew_client._version import VERSION as __version__
 
@@ -27,6 +28,7 @@ __all__ = [
     "Origin",
     "RpcError",
     "SparseTensor",
+    "Stream",
     "__version__",
     "connect",
 ]

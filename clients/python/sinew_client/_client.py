@@ -17,6 +17,7 @@ import grpc
 from sinew_client import _protos
 from sinew_client._credentials import Credentials, job_token
 from sinew_client._errors import ErrorCode, Execution, Origin, RpcError, from_grpc, is_grpc_error
+from sinew_client._streams import Stream
 from sinew_client._values import Arguments, read_value
 from sinew_client._wire import MalformedMessage, read_response, write_request
 
@@ -197,6 +198,21 @@ class Client:
         future._call = call
         call.add_done_callback(lambda ended: self._finish(future, ended, method))
         return future
+
+    def stream(
+        self, method: str, *arguments: Any, timeout: Optional[float] = None, metadata: Optional[Metadata] = None
+    ) -> Stream:
+        """Calls a method that returns a stream, and reads that: an iterator over its items.
+
+            with client.stream("app::count", 10) as numbers:
+                for number in numbers:
+                    print(number)
+
+        `timeout`: seconds for the call and all of the stream; left out: the default_timeout of connect(). Otherwise as call().
+        """
+        seconds = self._timeout(timeout)
+        identifier = self.call(method, *arguments, timeout=timeout, metadata=metadata)
+        return Stream(self, identifier, method, seconds)
 
     def _check_process(self, method: str) -> None:
         # In a child gRPC has neither its threads nor, it may be, its connection.

@@ -147,6 +147,17 @@ def from_grpc(error: Any, method: str, address: str) -> RpcError:
             method=method,
             address=address,
         )
+    return _of_a_worker(code, text, detail, method, address)
+
+
+def from_detail(detail: Any, method: str, address: str) -> RpcError:
+    """A sinew.proto.Error that came within a result, as an RpcError."""
+    codes = {code.value[0]: code for code in ErrorCode}
+    code = codes.get(detail.code, ErrorCode.UNKNOWN)
+    return _of_a_worker(ErrorCode.UNKNOWN if code is ErrorCode.OK else code, detail.message, detail, method, address)
+
+
+def _of_a_worker(code: ErrorCode, text: str, detail: Any, method: str, address: str) -> RpcError:
     return RpcError(
         code,
         text,
