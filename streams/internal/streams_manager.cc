@@ -22,6 +22,12 @@ std::string random_stream_id() {
   return std::string(reinterpret_cast<const char*>(words), sizeof(words));
 }
 
+absl::Status reader_lost(const WorkerInfo& reader) {
+  return about_peer(absl::UnavailableError(absl::StrFormat(
+                        "worker '%s', which reads the stream, is lost", reader.name)),
+                    reader.name);
+}
+
 }  // namespace
 
 std::shared_ptr<Extension> make_streams(WorkerServices& services) {
@@ -70,11 +76,15 @@ void StreamsManager::on_carrier_end(const std::string& id, CarrierEnd how, bool 
   const std::shared_ptr<StreamSource> source = find(id);
   if (source == nullptr) return;
   if (how != CarrierEnd::kAnswered) {
+    // Messages fail before layers hear that their receiver is lost.
+    const WorkerInfo& reader = source->target().reader;
+    const absl::Status why =
+        services_.is_lost(reader)
+            ? reader_lost(reader)
+            : absl::CancelledError(
+                  "nobody reads the stream: the message that carried it failed, or was not sent");
     // Who stops it runs what waits for room, and this may be any thread.
-    services_.executor()->post([source] {
-      source->stop(make_error(absl::CancelledError(
-          "nobody reads the stream: the message that carried it failed, or was not sent")));
-    });
+    services_.executor()->post([source, why] { source->stop(make_error(why)); });
     return;
   }
   // A call that has run has read its stream, and let it go. A reply may have come too late.
@@ -201,9 +211,7 @@ void StreamsManager::on_worker_fenced(const WorkerInfo& worker) {
   }
   if (ended.empty()) return;
   services_.executor()->post([ended = std::move(ended), worker] {
-    const absl::Status lost = absl::UnavailableError(
-        absl::StrFormat("worker '%s', which reads the stream, is lost", worker.name));
-    for (const auto& source : ended) source->stop(make_error(about_peer(lost, worker.name)));
+    for (const auto& source : ended) source->stop(make_error(reader_lost(worker)));
   });
 }
 
@@ -226,7 +234,9 @@ void StreamsManager::stop() { stop_all(services_.ended("what it writes is not re
 
 void StreamsManager::add_counters(Counters& counters) const {
   MutexLock lock(mutex_);
-  counters["streams.written"] = static_cast<std::int64_t>(streams_.size());
+  std::int64_t written = 0;
+  for (const auto& [id, entry] : streams_) written += entry.has_end_to_tell ? 0 : 1;
+  counters["streams.written"] = written;
 }
 
 }  // namespace sinew::internal

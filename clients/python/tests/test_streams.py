@@ -35,7 +35,7 @@ class StreamsTest(WorkerTest):
         with self.client.stream("interop::count_for_ever") as points:
             self.assertEqual(next(points), [0.0, 0.0, "here"])
             self.assertEqual(next(points), [1.0, -1.0, "here"])
-        self.assertTrue(eventually(lambda: self.client.call("interop::stopped_streams") == before + 1))
+        eventually(lambda: self.client.call("interop::stopped_streams") == before + 1, "the method hears of it")
 
     def test_tensors(self) -> None:
         for number, array in enumerate(self.client.stream("interop::tensors", 10)):
@@ -50,7 +50,7 @@ class StreamsTest(WorkerTest):
                 pass
         self.assertIs(raised.exception.code, ErrorCode.DEADLINE_EXCEEDED)
         self.assertLess(time.monotonic() - begin, 30)
-        self.assertTrue(eventually(lambda: self.client.call("interop::stopped_streams") == before + 1))
+        eventually(lambda: self.client.call("interop::stopped_streams") == before + 1, "the method hears of it")
 
     def test_what_is_no_stream(self) -> None:
         with self.assertRaises(RpcError) as raised:
