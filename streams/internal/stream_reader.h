@@ -178,7 +178,8 @@ class TypedStreamReader final : public StreamReader {
 
   std::unique_ptr<Items> decode(const ValueReader& reader) const override {
     auto answer = std::make_unique<TypedItems>();
-    answer->items = Codec<std::vector<T>>::decode(reader);
+    // Otherwise the sentence has been said.
+    if constexpr (is_wire_type_v<T>) answer->items = Codec<std::vector<T>>::decode(reader);
     answer->count = answer->items.size();
     return answer;
   }

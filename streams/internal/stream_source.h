@@ -143,7 +143,10 @@ template <class T>
 class TypedStreamItems final : public StreamItems {
  public:
   explicit TypedStreamItems(std::vector<T> items) : items_(std::move(items)) {}
-  void encode(ValueWriter& writer) const override { Codec<std::vector<T>>::encode(writer, items_); }
+  void encode(ValueWriter& writer) const override {
+    // Otherwise the sentence has been said.
+    if constexpr (is_wire_type_v<T>) Codec<std::vector<T>>::encode(writer, items_);
+  }
 
  private:
   const std::vector<T> items_;
