@@ -98,7 +98,7 @@ int run(int argc, char** argv) {
   const Options options =
       sinew::bench::parse_options(argc, argv,
                                   {"stream_items64_per_s", "stream_tensors1MiB_per_s",
-                                   "calls4_tensors1MiB_per_s", "calls64_tensors1MiB_per_s"});
+                                   "calls8_tensors1MiB_per_s", "calls64_tensors1MiB_per_s"});
   const sinew::bench::ServerProcess process(&serve);
   sinew::bench::compute_on_one_thread();
   const sinew::Worker worker = start_worker(1, process.port());
@@ -109,8 +109,8 @@ int run(int argc, char** argv) {
   if (options.wants("stream_tensors1MiB_per_s")) {
     options.report("stream_tensors1MiB_per_s", rate_of(options, server.call<&bench::tensors>(), 1));
   }
-  if (options.wants("calls4_tensors1MiB_per_s")) {
-    options.report("calls4_tensors1MiB_per_s", rate_of_calls(options, server, 4));
+  if (options.wants("calls8_tensors1MiB_per_s")) {
+    options.report("calls8_tensors1MiB_per_s", rate_of_calls(options, server, 8));
   }
   if (options.wants("calls64_tensors1MiB_per_s")) {
     options.report("calls64_tensors1MiB_per_s", rate_of_calls(options, server, 64));

@@ -82,7 +82,7 @@ class Unheeded final : public PendingCall {
 }  // namespace
 
 StreamReader::StreamReader(MessageRoute& route, std::string id)
-    : rules_(kPulledItems),
+    : rules_(StreamReceiver::Limits{kPulledItems, kAnswers, kLargeAnswers}),
       services_(route.services().weak_services()),
       executor_(route.services().executor()),
       writer_(route.peer()),
@@ -159,13 +159,15 @@ void StreamReader::on_answer(std::unique_ptr<Items> items) {
     }
     const std::uint64_t first = items->first;
     const std::uint64_t count = items->count;
+    const auto size =
+        items->bytes >= kLargeBytes ? StreamReceiver::Size::kLarge : StreamReceiver::Size::kSmall;
     // Before the rules may hand them out; what they do not take is dropped below.
     if (rules_.can_take(first, count, end.has_value())) {
       keep_locked(std::move(items));
     } else {
       dropped = std::move(items);
     }
-    take_outputs_locked(rules_.on_answer(first, count, std::move(end)), work);
+    take_outputs_locked(rules_.on_answer(first, count, size, std::move(end)), work);
   }
   perform(std::move(work));
 }

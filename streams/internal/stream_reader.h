@@ -18,6 +18,7 @@
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/cancellation.h"
 #include "sinew/rpc/wire/codec.h"
+#include "sinew/streams/internal/stream_bytes.h"
 #include "sinew/streams/internal/stream_receiver.h"
 
 namespace sinew::internal {
@@ -33,7 +34,12 @@ class StreamReader : public std::enable_shared_from_this<StreamReader> {
  public:
   /// What one pull asks for.
   static constexpr std::uint64_t kPulledItems = 1024;
-  static constexpr std::uint64_t kPulledBytes = std::uint64_t{2} << 20;
+  static constexpr std::uint64_t kPulledBytes = std::uint64_t{1} << 20;
+  /// See StreamReceiver::Limits.
+  static constexpr std::size_t kAnswers = 2;
+  static constexpr std::size_t kLargeAnswers = 8;
+  /// From so many bytes on an answer is a large one.
+  static constexpr std::uint64_t kLargeBytes = std::uint64_t{256} << 10;
 
   /// The stream `id` of whoever has sent the message that is read.
   StreamReader(MessageRoute& route, std::string id);
@@ -54,6 +60,7 @@ class StreamReader : public std::enable_shared_from_this<StreamReader> {
     virtual ~Items() = default;
     std::uint64_t first = 0;
     std::uint64_t count = 0;
+    std::uint64_t bytes = 0;
     /// Set: they are the last ones; null: because the writer has ended the stream.
     std::optional<std::exception_ptr> end;
   };
@@ -181,6 +188,7 @@ class TypedStreamReader final : public StreamReader {
     // Otherwise the sentence has been said.
     if constexpr (is_wire_type_v<T>) answer->items = Codec<std::vector<T>>::decode(reader);
     answer->count = answer->items.size();
+    for (const auto& item : answer->items) answer->bytes += stream_bytes(item);
     return answer;
   }
   void keep_locked(std::unique_ptr<Items> items) override {

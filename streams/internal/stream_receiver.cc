@@ -35,9 +35,10 @@ StreamReceiver::Outputs StreamReceiver::stop(absl::Status why) {
 }
 
 StreamReceiver::Outputs StreamReceiver::on_answer(std::uint64_t first, std::uint64_t items,
-                                                  std::optional<absl::Status> end) {
+                                                  Size size, std::optional<absl::Status> end) {
   Outputs outputs;
   --pulls_;
+  size_ = size;
   if (is_over()) return outputs;
   if (absl::Status wrong = check(first, items, end.has_value()); !wrong.ok()) {
     this->end(Cause::kBroken, std::move(wrong), outputs);
@@ -74,11 +75,11 @@ bool StreamReceiver::has_next() const {
 }
 
 absl::Status StreamReceiver::check(std::uint64_t first, std::uint64_t items, bool ends) const {
-  if (items > most_items_ || (items == 0 && !ends) || first > kMostNumber) {
+  if (items > limits_.items || (items == 0 && !ends) || first > kMostNumber) {
     return absl::InternalError(
         absl::StrFormat("a pull of a stream was answered with %d items from number %d on, and %d "
                         "were asked for",
-                        items, first, most_items_));
+                        items, first, limits_.items));
   }
   const std::uint64_t last = first + items;
   const auto behind = answers_.lower_bound(first);
@@ -116,7 +117,8 @@ void StreamReceiver::settle(Outputs& outputs) {
   if (is_over()) return;
   const bool wants_more = !end_number_.has_value() && failure_.ok();
   const bool has_read = next_ > 0 && SINEW_STREAM_BUG(kStopsPulling);
-  while (wants_more && !has_read && pulls_ + answers_.size() < kMostAnswers) {
+  const std::size_t most = size_ == Size::kLarge ? limits_.large_answers : limits_.answers;
+  while (wants_more && !has_read && pulls_ + answers_.size() < most) {
     ++pulls_;
     ++outputs.pulls;
     if (SINEW_STREAM_BUG(kPullsTooMuch)) {

@@ -14,9 +14,15 @@ namespace sinew::internal {
 /// is not believed before it is checked. Not thread-safe; copyable.
 class StreamReceiver {
  public:
-  /// What is pulled, and what has come and has not been read to its end: answers altogether. They
-  /// bound the reader's memory.
-  static constexpr std::size_t kMostAnswers = 2;
+  struct Limits {
+    /// One pull asks for so many items.
+    std::uint64_t items = 1024;
+    /// What is pulled, and what has come and has not been read to its end: answers altogether. They
+    /// bound the reader's memory. Few, so that small items go together.
+    std::size_t answers = 2;
+    /// The same while answers are large: what one takes on its way is not felt then.
+    std::size_t large_answers = 8;
+  };
 
   struct Outputs {
     /// So many are to be sent.
@@ -29,8 +35,7 @@ class StreamReceiver {
     bool stops_writer = false;
   };
 
-  /// One pull asks for so many items.
-  explicit StreamReceiver(std::uint64_t most_items) : most_items_(most_items) {}
+  explicit StreamReceiver(Limits limits) : limits_(limits) {}
 
   /// Once, first.
   Outputs begin();
@@ -45,7 +50,9 @@ class StreamReceiver {
   // --- The writer's answers.
 
   /// A pull was answered with these items, and then, if set, the end.
-  Outputs on_answer(std::uint64_t first, std::uint64_t items, std::optional<absl::Status> end);
+  enum class Size { kSmall, kLarge };
+  Outputs on_answer(std::uint64_t first, std::uint64_t items, Size size,
+                    std::optional<absl::Status> end);
   Outputs on_pull_failed(absl::Status why);
   /// Whether on_answer() will hand these items out: asked before, by who keeps them.
   bool can_take(std::uint64_t first, std::uint64_t items, bool ends) const {
@@ -75,7 +82,9 @@ class StreamReceiver {
   void settle(Outputs& outputs);
   void end(Cause cause, absl::Status how, Outputs& outputs);
 
-  std::uint64_t most_items_;
+  Limits limits_;
+  // Of the latest answer.
+  Size size_ = Size::kSmall;
   // First items, and those behind the last ones.
   std::map<std::uint64_t, std::uint64_t> answers_;
   std::uint64_t next_ = 0;

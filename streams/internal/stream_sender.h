@@ -24,7 +24,7 @@ class StreamSender {
     std::uint64_t bytes = std::uint64_t{4} << 20;
   };
   /// Pulls that may wait here: a reader has fewer.
-  static constexpr std::size_t kMostPulls = 8;
+  static constexpr std::size_t kMostPulls = 16;
   /// Of one answer, whatever a pull asks for, unless a single item has more.
   static constexpr std::uint64_t kMostAnswerBytes = std::uint64_t{16} << 20;
 

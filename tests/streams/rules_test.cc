@@ -14,6 +14,7 @@ namespace sinew::internal {
 namespace {
 
 using ::testing::HasSubstr;
+using Size = StreamReceiver::Size;
 
 TEST(StreamExploration, EveryOrderOfEventsKeepsTheRules) {
   for (const sim::StreamWorld& world : sim::kStreamWorlds) {
@@ -60,7 +61,7 @@ TEST(StreamSender, ForNothingAndTooOftenNobodyPulls) {
   }
   const absl::Status more = sender.pull(100, 1, 1).status();
   EXPECT_EQ(more.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(more.message(), HasSubstr("8 pulls of this stream wait already"));
+  EXPECT_THAT(more.message(), HasSubstr("16 pulls of this stream wait already"));
   // Those that wait are as they were.
   const auto outputs = sender.write(10);
   ASSERT_EQ(outputs.answers.size(), 1u);
@@ -68,22 +69,33 @@ TEST(StreamSender, ForNothingAndTooOftenNobodyPulls) {
 }
 
 TEST(StreamReceiver, AGapIsSaid) {
-  StreamReceiver receiver(10);
-  EXPECT_EQ(receiver.begin().pulls, StreamReceiver::kMostAnswers);
+  StreamReceiver receiver({10, 2, 2});
+  EXPECT_EQ(receiver.begin().pulls, 2u);
   receiver.want();
-  EXPECT_EQ(receiver.on_answer(3, 2, std::nullopt).served, 0u);
-  const auto outputs = receiver.on_answer(5, 2, std::nullopt);
+  EXPECT_EQ(receiver.on_answer(3, 2, Size::kSmall, std::nullopt).served, 0u);
+  const auto outputs = receiver.on_answer(5, 2, Size::kSmall, std::nullopt);
   EXPECT_TRUE(outputs.ends_readers);
   EXPECT_TRUE(outputs.stops_writer);
   EXPECT_EQ(receiver.end().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(receiver.end().message(), "items of a stream are missing, from number 0 on");
 }
 
+TEST(StreamReceiver, MoreIsUnderWayWhileAnswersAreLarge) {
+  StreamReceiver receiver({10, 2, 4});
+  EXPECT_EQ(receiver.begin().pulls, 2u);
+  EXPECT_EQ(receiver.on_answer(0, 2, Size::kLarge, std::nullopt).pulls, 2u);
+  receiver.want();
+  // It is read to its end, and two are under way beside this one.
+  EXPECT_EQ(receiver.want().pulls, 1u);
+  EXPECT_EQ(receiver.on_answer(2, 1, Size::kSmall, std::nullopt).pulls, 0u);
+  EXPECT_EQ(receiver.want().pulls, 0u);
+}
+
 TEST(StreamReceiver, AbsurdNumbersAreRefused) {
   for (const std::uint64_t first : {~std::uint64_t{0}, ~std::uint64_t{0} - 3}) {
-    StreamReceiver receiver(10);
+    StreamReceiver receiver({10, 2, 2});
     receiver.begin();
-    receiver.on_answer(first, 5, std::nullopt);
+    receiver.on_answer(first, 5, Size::kSmall, std::nullopt);
     ASSERT_TRUE(receiver.is_over());
     EXPECT_EQ(receiver.end().code(), absl::StatusCode::kInternal);
   }

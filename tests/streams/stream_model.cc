@@ -16,7 +16,9 @@ const char* const kWritersError = "the writer's error";
 }  // namespace
 
 StreamModel::StreamModel(const StreamWorld& world)
-    : world_(world), sender_({world.room, 1 << 20}), receiver_(world.answer) {
+    : world_(world),
+      sender_({world.room, 1 << 20}),
+      receiver_({world.answer, world.answers, world.large_answers}) {
   take(receiver_.begin());
 }
 
@@ -117,7 +119,9 @@ void StreamModel::deliver_answer(std::size_t index) {
   if (receiver_.can_take(answer.first, answer.items.size(), answer.end.has_value())) {
     kept_.emplace(answer.first, answer.items);
   }
-  take(receiver_.on_answer(answer.first, answer.items.size(), answer.end));
+  const auto size =
+      answer.items.size() > 1 ? StreamReceiver::Size::kLarge : StreamReceiver::Size::kSmall;
+  take(receiver_.on_answer(answer.first, answer.items.size(), size, answer.end));
 }
 
 void StreamModel::deliver_stop() {
@@ -241,7 +245,7 @@ std::string StreamModel::broken() const {
   if (receiver_.is_over() && readers_wait_ > 0) return "a reader waits behind the end";
   if (receiver_.waiting() != readers_wait_) return "other readers wait than are counted";
   if (!receiver_.is_over() &&
-      outstanding_.size() + receiver_.held() > StreamReceiver::kMostAnswers) {
+      outstanding_.size() + receiver_.held() > std::max(world_.answers, world_.large_answers)) {
     return "more is pulled than the reader's memory is for";
   }
   if (waiting_pulls_.size() != sender_.waiting_pulls()) return "a pull is forgotten";
@@ -299,7 +303,7 @@ namespace {
 
 /// A reading end that asks for as much as it may.
 struct LiarsReader {
-  StreamReceiver receiver{2};
+  StreamReceiver receiver{{2, 2, 2}};
   std::size_t pulls = 0;
   std::uint64_t read = 0;
   std::string wrong;
@@ -321,7 +325,7 @@ struct LiarsReader {
       }
       came[number] = true;
     }
-    take(receiver.on_answer(first, items, std::move(end)));
+    take(receiver.on_answer(first, items, StreamReceiver::Size::kSmall, std::move(end)));
     while (wrong.empty() && !receiver.is_over() && receiver.has_next()) take(receiver.want());
     if (wrong.empty() && !receiver.is_over() && pulls == 0) wrong = "nothing can come any more";
   }

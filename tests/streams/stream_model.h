@@ -21,6 +21,9 @@ struct StreamWorld {
   /// So many fit its buffer, and go in one answer.
   std::uint64_t room = 2;
   std::uint64_t answer = 2;
+  /// What the reader may have of answers, and of those with more than one item.
+  std::size_t answers = 2;
+  std::size_t large_answers = 2;
   /// Who read at the same time.
   std::size_t readers = 1;
   /// The writer may end it with an error, at any time.
@@ -112,13 +115,14 @@ std::string explore_liar();
 /// Small ones, all of whose courses are looked at.
 inline constexpr StreamWorld kStreamWorlds[] = {
     {"to its end", 5},
-    {"two readers", 4, 2, 2, /*readers=*/2},
+    {"two readers", 4, 2, 2, 2, 2, /*readers=*/2},
     {"one by one", 4, 1, 1},
-    {"large answers", 5, 3, 3},
-    {"fails", 3, 2, 2, 1, /*fails=*/true},
-    {"stops", 3, 2, 2, 1, /*fails=*/true, /*stops=*/true},
-    {"out of time", 3, 2, 2, 1, false, /*stops=*/true, /*has_deadline=*/true},
-    {"lost", 3, 2, 2, 2, /*fails=*/true, /*stops=*/true, /*has_deadline=*/false, /*loses=*/true},
+    {"large answers", 5, 3, 3, 1, /*large_answers=*/3},
+    {"fails", 3, 2, 2, 2, 2, 1, /*fails=*/true},
+    {"stops", 3, 2, 2, 2, 2, 1, /*fails=*/true, /*stops=*/true},
+    {"out of time", 3, 2, 2, 2, 2, 1, false, /*stops=*/true, /*has_deadline=*/true},
+    {"lost", 3, 2, 2, 2, 2, 2, /*fails=*/true, /*stops=*/true, /*has_deadline=*/false,
+     /*loses=*/true},
 };
 
 }  // namespace sinew::internal::sim

@@ -371,7 +371,7 @@ STREAMS = Suite(
             "stream_tensors1MiB_per_s",
             Better.HIGHER,
             targets={"calls": 0.9},
-            counterparts={"calls": "calls4_tensors1MiB_per_s"},
+            counterparts={"calls": "calls8_tensors1MiB_per_s"},
         ),
     ),
     programs=(
@@ -381,7 +381,7 @@ STREAMS = Suite(
             figures=("stream_items64_per_s",),
             packages=_GRPC_PACKAGES,
         ),
-        PeerProgram(peer="calls", ours=True, figures=("calls4_tensors1MiB_per_s",), packages=()),
+        PeerProgram(peer="calls", ours=True, figures=("calls8_tensors1MiB_per_s",), packages=()),
     ),
 )
 
