@@ -117,6 +117,7 @@ inline constexpr StreamWorld kStreamWorlds[] = {
     {"to its end", 5},
     {"two readers", 4, 2, 2, 2, 2, /*readers=*/2},
     {"one by one", 4, 1, 1},
+    {"small answers", 4, 3, 1},
     {"large answers", 5, 3, 3, 1, /*large_answers=*/3},
     {"fails", 3, 2, 2, 2, 2, 1, /*fails=*/true},
     {"stops", 3, 2, 2, 2, 2, 1, /*fails=*/true, /*stops=*/true},
