@@ -75,16 +75,16 @@ std::string StreamsManager::send(const std::shared_ptr<StreamSource>& source, Me
 void StreamsManager::on_carrier_end(const std::string& id, CarrierEnd how, bool in_reply) {
   const std::shared_ptr<StreamSource> source = find(id);
   if (source == nullptr) return;
+  if (how == CarrierEnd::kFailed && !services_.is_lost(source->target().reader)) {
+    // Messages fail before it is known that their receiver is lost, which is the better reason.
+    set_timer(services_.clock().now() + kTimeToLearn, id, &StreamsManager::on_carrier_failed);
+    return;
+  }
   if (how != CarrierEnd::kAnswered) {
-    // Messages fail before layers hear that their receiver is lost.
-    const WorkerInfo& reader = source->target().reader;
-    const absl::Status why =
-        services_.is_lost(reader)
-            ? reader_lost(reader)
-            : absl::CancelledError(
-                  "nobody reads the stream: the message that carried it failed, or was not sent");
     // Who stops it runs what waits for room, and this may be any thread.
-    services_.executor()->post([source, why] { source->stop(make_error(why)); });
+    services_.executor()->post([weak = weak_from_this(), id] {
+      if (const auto self = weak.lock()) self->on_carrier_failed(id);
+    });
     return;
   }
   // A call that has run has read its stream, and let it go. A reply may have come too late.
@@ -121,6 +121,17 @@ void StreamsManager::on_deadline(const std::string& id) {
   source->stop(make_error(
       absl::DeadlineExceededError("the time of the call to which the stream belongs is over")));
   set_timer(services_.clock().now() + kTimeToTell, id, &StreamsManager::forget);
+}
+
+void StreamsManager::on_carrier_failed(const std::string& id) {
+  const std::shared_ptr<StreamSource> source = find(id);
+  if (source == nullptr) return;
+  const WorkerInfo& reader = source->target().reader;
+  source->stop(make_error(
+      services_.is_lost(reader)
+          ? reader_lost(reader)
+          : absl::CancelledError(
+                "nobody reads the stream: the message that carried it failed, or was not sent")));
 }
 
 void StreamsManager::on_never_begun(const std::string& id) {

@@ -24,6 +24,8 @@ class StreamsManager final : public Extension, public std::enable_shared_from_th
   /// message may have come too late for its call.
   static constexpr std::chrono::nanoseconds kTimeToBegin = std::chrono::seconds(30);
 
+  /// For the reason of a message that failed to come out.
+  static constexpr std::chrono::nanoseconds kTimeToLearn = std::chrono::milliseconds(500);
   /// Of a stream whose time is over.
   static constexpr std::chrono::nanoseconds kTimeToTell = std::chrono::seconds(5);
 
@@ -61,6 +63,7 @@ class StreamsManager final : public Extension, public std::enable_shared_from_th
   static void serve_stop(const std::shared_ptr<Invocation>& call);
   /// Throws kNotFound unless it was sent to whoever calls.
   std::shared_ptr<StreamSource> find(const std::string& id, const Invocation& call) const;
+  void on_carrier_failed(const std::string& id);
   void on_never_begun(const std::string& id);
   void on_carrier_end(const std::string& id, CarrierEnd how, bool in_reply);
   std::shared_ptr<StreamSource> find(const std::string& id) const;
