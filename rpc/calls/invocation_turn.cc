@@ -44,22 +44,25 @@ void Invocation::line_up() {
       std::make_unique<CallTurn>(request_->method->rules.turns(), services_.server().turns());
   waits_for_turn_.store(true, std::memory_order_relaxed);
   enter_queue();
-  sink_->watch_queued(*this);
   const auto take = [self = shared_from_this(), lines = services_.server().lines()] {
     CallTurn& own = *self->request_->turn;
     MutexLock lock(own.mutex);
     if (!own.ended) own.reference = lines->take(key_of(self->request_->call().target().rref()));
   };
-  if (request_->ticket.enter(take, later(&Invocation::await_line))) await_line();
+  if (request_->ticket.enter(take, later(&Invocation::await_line))) return await_line();
+  sink_->watch_queued(*this);
 }
 
 void Invocation::await_line() {
   CallTurn& own = *request_->turn;
+  bool is_first = false;
   {
     MutexLock lock(own.mutex);
-    if (own.ended || !own.reference.wait(later(&Invocation::await_object))) return;
+    if (own.ended) return;
+    is_first = own.reference.wait(later(&Invocation::await_object));
   }
-  await_object();
+  if (is_first) return await_object();
+  sink_->watch_queued(*this);
 }
 
 void Invocation::await_object() {

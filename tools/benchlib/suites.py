@@ -385,6 +385,24 @@ STREAMS = Suite(
     ),
 )
 
+TEAMS = Suite(
+    name="teams",
+    summary="objects that are called by one at a time, and teams of 8 processes on this host",
+    binary="bench_teams",
+    figures=(
+        Figure(
+            "turn_method_p50_us",
+            Better.LOWER,
+            targets={"plain": 1.05},
+            counterparts={"plain": "plain_method_p50_us"},
+        ),
+        Figure("call_all8_p50_us", Better.LOWER, goal=200),
+    ),
+    programs=(
+        PeerProgram(peer="plain", ours=True, figures=("plain_method_p50_us",), packages=()),
+    ),
+)
+
 SCALE_WORKERS = (2, 8, 16, 32, 64)
 
 SCALE = Suite(
@@ -595,6 +613,6 @@ GROUPS = Suite(
 SUITES: Mapping[str, Suite] = MappingProxyType(
     {
         suite.name: suite
-        for suite in (RPC, AUTOGRAD, TENSORS, STREAMS, SCALE, REGISTRY, WAITING, GROUPS)
+        for suite in (RPC, AUTOGRAD, TENSORS, STREAMS, TEAMS, SCALE, REGISTRY, WAITING, GROUPS)
     }
 )
