@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -72,6 +73,28 @@ std::string counter_of(const sinew::WorkerInfo& worker) {
   return absl::StrCat(worker.name, ":", absl::Hex(worker.incarnation.value));
 }
 
+std::string diary_of(const sinew::WorkerInfo& worker) {
+  return absl::StrCat("ordered diary ", counter_of(worker));
+}
+std::string stream_of(const sinew::WorkerInfo& worker) {
+  return absl::StrCat("ordered stream ", counter_of(worker));
+}
+
+void Diary::note(const std::string& id) {
+  if (std::exchange(is_open_, true)) throw std::logic_error("two write into one diary at once");
+  history().applied(id, diary_of(sinew::current_worker().info()));
+  is_open_ = false;
+}
+
+std::int64_t take_all(sinew::Stream<std::string> ids) {
+  std::int64_t count = 0;
+  for (const std::string& id : ids) {
+    history().applied(id, stream_of(sinew::current_worker().info()));
+    ++count;
+  }
+  return count;
+}
+
 std::int64_t Counter::increment(const std::string& id) {
   history().applied(id, counter_of(sinew::current_worker().info()));
   return ++count_;
@@ -98,6 +121,7 @@ at::Tensor scale(const at::Tensor& tensor, double factor) { return tensor * fact
 sinew::MethodTable methods() {
   sinew::MethodTable table = churn::methods();
   table.add<&Counter::increment>().add<&Model::parameter>().add<&Model::pick>();
+  table.add<&Diary::note>(sinew::one_at_a_time()).add<&take_all>();
   table.add<&Model::value>().add<&increment>().add<&increment_and_answer_late>().add<&scale>();
   return table;
 }

@@ -68,6 +68,7 @@ class Work final : public churn::Activity {
     }
     const auto mine = chaos::belongings();
     worker_.publish("counter", mine->counter);
+    worker_.publish("diary", mine->diary);
     if (settings.serves) {
       sinew::optim::serve_checkpoints(worker_, settings.folder + "/checkpoints");
       worker_.publish("model", mine->model);
@@ -76,6 +77,7 @@ class Work final : public churn::Activity {
   void conclude() override {
     if (training_ != nullptr) training_->conclude();
     worker_.unpublish("counter");
+    worker_.unpublish("diary");
     worker_.unpublish("model");
   }
 

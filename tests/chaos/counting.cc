@@ -19,6 +19,8 @@ constexpr std::chrono::seconds kCallTimeout{40};
 constexpr std::chrono::milliseconds kRoundPause{100};
 /// A worker that is there has published its counter.
 constexpr std::chrono::seconds kFindTimeout{5};
+/// So many at once, which have an order.
+constexpr int kBurst = 8;
 
 }  // namespace
 
@@ -50,9 +52,16 @@ void Counting::run(std::mt19937_64 random) {
 }
 
 void Counting::run_together() {
+  std::size_t rounds = 0;
   while (!stopping_ && worker_.is_running()) {
     std::this_thread::sleep_for(kRoundPause);
     tell_errors(worker_.info(), [this] { increment_all(); });
+    const std::vector<sinew::WorkerInfo> members = worker_.workers();
+    if (members.empty()) continue;
+    const sinew::WorkerInfo& other = members[rounds++ % members.size()];
+    if (other == worker_.info()) continue;
+    tell_errors(other, [&] { note_in_turn(other); });
+    tell_errors(other, [&] { stream_to(other); });
   }
 }
 
@@ -65,13 +74,44 @@ void Counting::increment_all() {
   std::vector<Asked> asked;
   for (const sinew::WorkerInfo& other : worker_.workers()) {
     if (other == worker_.info()) continue;
-    const std::string id = begin(other);
+    const std::string id = begin(counter_of(other));
     const sinew::Peer peer = worker_.peer(other).within(kCallTimeout);
     asked.push_back({other, id, peer.async<&increment_and_answer_late>(id)});
   }
   for (const Asked& one : asked) {
-    tell_errors(one.owner, [&] { finish(one.owner, one.id, [&] { one.count.wait(); }); });
+    tell_errors(one.owner,
+                [&] { finish(counter_of(one.owner), one.id, [&] { one.count.wait(); }); });
   }
+}
+
+void Counting::note_in_turn(const sinew::WorkerInfo& other) {
+  const auto diary = worker_.find<Diary>(other.name + "/diary", kFindTimeout).within(kCallTimeout);
+  const std::string target = diary_of(diary.owner());
+  std::vector<std::pair<std::string, sinew::Future<void>>> asked;
+  for (int i = 0; i < kBurst; ++i) {
+    const std::string id = begin(target);
+    asked.emplace_back(id, diary.async<&Diary::note>(id));
+  }
+  for (const auto& [id, note] : asked) {
+    tell_errors(other, [&, &id = id, &note = note] { finish(target, id, [&] { note.wait(); }); });
+  }
+}
+
+// Only when all are acknowledged it is known of any.
+void Counting::stream_to(const sinew::WorkerInfo& other) {
+  const std::string target = stream_of(other);
+  auto [writer, stream] = sinew::make_stream<std::string>();
+  const auto taken = worker_.peer(other).within(kCallTimeout).async<&take_all>(std::move(stream));
+  std::vector<std::string> ids;
+  for (int i = 0; i < kBurst; ++i) {
+    ids.push_back(begin(target));
+    writer.write(ids.back());
+  }
+  writer.finish();
+  const std::int64_t count = taken.wait();
+  if (count != kBurst) tally_.wrong(absl::StrCat("a stream to ", target, " brought ", count));
+  for (const std::string& id : ids) history().increment(id, target, Result::kOk);
+  tally_.right();
 }
 
 void Counting::act(const sinew::WorkerInfo& other, std::uint64_t choice) {
@@ -125,19 +165,18 @@ void Counting::tell_errors(const sinew::WorkerInfo& other, const Work& work) {
 
 template <class Call>
 void Counting::count(const sinew::WorkerInfo& owner, const Call& call) {
-  const std::string id = begin(owner);
-  finish(owner, id, [&] { call(id); });
+  const std::string id = begin(counter_of(owner));
+  finish(counter_of(owner), id, [&] { call(id); });
 }
 
-std::string Counting::begin(const sinew::WorkerInfo& owner) {
+std::string Counting::begin(const std::string& target) {
   std::string id = absl::StrCat(counter_of(worker_.info()), "-", ++numbers_);
-  history().increment(id, counter_of(owner), Result::kUnknown);
+  history().increment(id, target, Result::kUnknown);
   return id;
 }
 
 template <class Wait>
-void Counting::finish(const sinew::WorkerInfo& owner, const std::string& id, const Wait& wait) {
-  const std::string target = counter_of(owner);
+void Counting::finish(const std::string& target, const std::string& id, const Wait& wait) {
   try {
     wait();
     history().increment(id, target, Result::kOk);

@@ -15,7 +15,8 @@
 namespace chaos {
 
 /// Increments counters of others at random, by calls, by calls that are repeated, and by
-/// references, and has backward passes through others. Increments go to the history.
+/// references, writes into their diaries in turn and by streams, and has backward passes through
+/// others. What is asked of others goes to the history.
 class Counting final : public churn::Activity {
  public:
   /// `pause` is the mean time between two actions of one of its threads.
@@ -29,6 +30,9 @@ class Counting final : public churn::Activity {
   void run_together();
   /// Of all others at once, which answer late.
   void increment_all();
+  /// Of one thread, so that there is an order.
+  void note_in_turn(const sinew::WorkerInfo& other);
+  void stream_to(const sinew::WorkerInfo& other);
   void act(const sinew::WorkerInfo& other, std::uint64_t choice);
   void by_call(const sinew::Peer& peer);
   void by_reference(const std::string& name);
@@ -40,10 +44,10 @@ class Counting final : public churn::Activity {
   template <class Call>
   void count(const sinew::WorkerInfo& owner, const Call& call);
   /// Which it is, once it is in the history.
-  std::string begin(const sinew::WorkerInfo& owner);
+  std::string begin(const std::string& target);
   /// Waits with `wait`, and writes what has become of the increment.
   template <class Wait>
-  void finish(const sinew::WorkerInfo& owner, const std::string& id, const Wait& wait);
+  void finish(const std::string& target, const std::string& id, const Wait& wait);
 
   const sinew::Worker worker_;
   const std::chrono::milliseconds pause_;

@@ -85,6 +85,16 @@ class IncrementsTest(unittest.TestCase):
         self.lines.append(applied("one", "b:2"))
         self.assertIn("b:2 has one, which nobody has asked for", found(self.lines))
 
+    def test_order_is_that_of_asking(self) -> None:
+        target = "ordered b:1"
+        asked = increment("one", "ok", target) + increment("two", "unknown", target) + increment("three", "ok", target)
+        self.assertEqual(found([*asked, *(applied(id_, target) for id_ in ("one", "two", "three"))]), "")
+        self.assertEqual(found([*asked, *(applied(id_, target) for id_ in ("one", "three"))]), "")
+        self.assertRegex(
+            found([*asked, *(applied(id_, target) for id_ in ("three", "one"))]),
+            "^increment one .* was applied after increment three .*, and was asked for before$",
+        )
+
     def test_a_result_is_said_twice(self) -> None:
         self.lines += increment("four", "ok")
         self.assertIn("had its result before: did_not_run", found(self.lines))

@@ -17,6 +17,8 @@ result is there. An operation of a worker that was killed in between stays unkno
     versions  by owner: how many steps are in what it has (load, read, and step if it was acknowledged)
     applied   by owner: the ids of what is in its state, each as often as it is (read)
 
+Of a target whose name begins with "ordered ", the ids of each worker are applied in the order in which it has asked.
+
 "applied" is written by the owner of a counter, one line for each increment. "read" is what somebody finds at the end.
 
 What is proved: an acknowledged increment or step is in the state once; one that did not run is not; one of which
@@ -121,6 +123,7 @@ class _Target:
     loads: list[Entry] = field(default_factory=list)
     reads: list[Entry] = field(default_factory=list)
     traces: Counter[Id] = field(default_factory=Counter)
+    applied: list[Id] = field(default_factory=list)  # what the traces count, as it came
 
     def is_lost(self, step: Entry) -> bool:
         """A later run has begun with an earlier version."""
@@ -137,6 +140,7 @@ def check(entries: Iterable[Entry]) -> list[str]:
         target = targets.setdefault(entry.target, _Target(entry.target))
         if entry.kind == "applied":
             target.traces[entry.id] += 1
+            target.applied.append(entry.id)
         elif entry.kind == "read":
             target.reads.append(entry)
         else:
@@ -152,6 +156,8 @@ def check(entries: Iterable[Entry]) -> list[str]:
         for owner, state in _states(target).items():
             wrong += _check_state(target, owner, state)
         wrong += _check_redone(target)
+        if target.name.startswith("ordered "):
+            wrong += _check_order(target)
     return wrong
 
 
@@ -191,6 +197,22 @@ def _check_state(target: _Target, owner: str, state: Counter[Id]) -> list[str]:
         version = read.versions.get(owner)
         if version is not None and owner in read.applied and version != len(read.applied[owner]):
             wrong.append(f"{owner} says version {version} of {target.name} and has {len(read.applied[owner])} steps")
+    return wrong
+
+
+def _check_order(target: _Target) -> list[str]:
+    # Results come in any order, but each attempt stands where its worker has written it first.
+    asked = {attempt.id: (place, attempt) for place, attempt in enumerate(target.attempts)}
+    latest: dict[str, tuple[int, Entry]] = {}
+    wrong = []
+    for id_ in target.applied:
+        if id_ not in asked:
+            continue
+        place, attempt = asked[id_]
+        before = latest.get(attempt.worker)
+        if before is not None and place < before[0]:
+            wrong.append(f"{attempt} was applied after {before[1]}, and was asked for before")
+        latest[attempt.worker] = (place, attempt)
     return wrong
 
 
