@@ -22,7 +22,8 @@ from script_test import ScriptTest  # isort: skip
 
 from benchlib import build, cli, pairing, programs, report
 from benchlib.errors import BenchError
-from benchlib.suites import RPC, TENSORS, Better, Figure, PeerProgram, Suite
+from benchlib.figures import Better, Figure, PeerProgram, Suite
+from benchlib.suites import RPC, TENSORS
 
 LATENCY = Figure("latency_us", Better.LOWER, targets={"grpc": 1.1})
 RATE = Figure(

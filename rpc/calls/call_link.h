@@ -53,6 +53,8 @@ class CallLink final : public LinkUser,
   bool alive() const { return retired().ok(); }
   /// Why not.
   absl::Status retired() const;
+  /// The link has ended, also while it is being found out which end is out of the job.
+  bool is_over() const { return runner_->ended(); }
 
   // --- Calls that this worker makes.
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/ids.h"
+#include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/layers.h"
 #include "sinew/rpc/calls/serve.h"
 #include "sinew/rpc/calls/worker_services.h"
@@ -127,8 +128,14 @@ void StreamsManager::on_carrier_failed(const std::string& id) {
   const std::shared_ptr<StreamSource> source = find(id);
   if (source == nullptr) return;
   const WorkerInfo& reader = source->target().reader;
+  const bool is_lost = services_.is_lost(reader);
+  if (const auto link = services_.link(reader); !is_lost && link.ok() && (*link)->is_over()) {
+    // Which end is out will be known, and that is the reason.
+    set_timer(services_.clock().now() + kTimeToLearn, id, &StreamsManager::on_carrier_failed);
+    return;
+  }
   source->stop(make_error(
-      services_.is_lost(reader)
+      is_lost
           ? reader_lost(reader)
           : absl::CancelledError(
                 "nobody reads the stream: the message that carried it failed, or was not sent")));

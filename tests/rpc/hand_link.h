@@ -38,6 +38,7 @@ class Listener final : public LinkUser {
   void on_frames(std::vector<Inbound> frames) override {
     for (const Inbound& frame : frames) {
       if (on_frame) on_frame(frame);
+      if (frame.header.is_void) continue;
       note(frame.lost.ok() ? "frame " + frame.envelope : absl::StrCat("lost ", frame.room()));
     }
   }

@@ -9,7 +9,7 @@ from typing import Sequence
 
 from benchlib.errors import BenchError
 from benchlib.programs import describe_status, quote_tail, run_process
-from benchlib.suites import PeerProgram, Suite
+from benchlib.figures import PeerProgram, Suite
 
 PYTHON = "/usr/bin/python3"  # Debian's, for which python3-torch is built
 BUILD_TIMEOUT_S = 3600.0

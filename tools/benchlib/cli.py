@@ -12,7 +12,8 @@ from typing import Sequence
 
 from benchlib import build, pairing, programs, report, tensor_chart
 from benchlib.errors import BenchError
-from benchlib.suites import BEFORE, SUITES, Figure, Suite
+from benchlib.figures import BEFORE, Figure, Suite
+from benchlib.suites import SUITES
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 5

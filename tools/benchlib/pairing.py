@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Callable, Sequence
 
 from benchlib.errors import BenchError
-from benchlib.suites import BEFORE, Better, Figure, PeerProgram, Suite
+from benchlib.figures import BEFORE, Better, Figure, PeerProgram, Suite
 
 # Measures the named figures once.
 Measure = Callable[[Sequence[str]], dict[str, float]]

@@ -6,7 +6,7 @@ import json
 from typing import Sequence
 
 from benchlib.pairing import Row
-from benchlib.suites import Better
+from benchlib.figures import Better
 
 _HEADINGS = ("figure", "better", "peer", "ours", "theirs", "ours/theirs", "target")
 
