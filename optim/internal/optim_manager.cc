@@ -10,6 +10,7 @@
 #include "sinew/optim/internal/gradient_norms.h"
 #include "sinew/optim/internal/layer.h"
 #include "sinew/optim/internal/local_optimizer.h"
+#include "sinew/optim/internal/weights_messages.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/serve.h"
@@ -110,7 +111,11 @@ std::vector<Extension::Method> OptimManager::methods() const {
                                  method<&LocalOptimizer::take_over>(),
                                  method<&gradient_power_sum>(),
                                  method<&scale_gradients_of>(),
-                                 method<&largest_of_ranks>()});
+                                 method<&largest_of_ranks>(),
+                                 method<&WeightsWriter::ask>(),
+                                 method<&WeightsWriter::leave>(),
+                                 method<&WeightsSnapshot::read>(),
+                                 method<&WeightsSnapshot::changes>()});
   return methods;
 }
 
