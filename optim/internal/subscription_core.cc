@@ -65,7 +65,7 @@ void SubscriptionCore::move_to(const Worker& worker) {
   Step step;
   {
     MutexLock lock(mutex_);
-    step = worker_.valid() ? state_.on_new_worker() : state_.begin();
+    step = worker_.valid() ? state_.on_new_worker(draw_reader()) : state_.begin();
     worker_ = worker;
     events_ = std::make_shared<Strand>(services->executor()->runner());
     writer_.reset();

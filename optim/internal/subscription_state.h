@@ -59,8 +59,12 @@ class SubscriptionState {
   /// All bytes are there, and this is their digest.
   Step on_fetched(Attempt attempt, const std::string& digest);
   Step on_fetch_failed(Attempt attempt, Fault fault);
-  /// The worker is another one: nothing that is under way comes back.
-  Step on_new_worker() { return next(Do::kSeek); }
+  /// The worker is another one, and this another reader to the writer: what is under way is over.
+  Step on_new_worker(ReaderId self) {
+    self_ = self;
+    share_failures_ = 0;
+    return next(Do::kSeek);
+  }
 
   const VersionLabel& has() const { return has_; }
   /// What is fetched.

@@ -60,6 +60,11 @@ std::string PublicationModel::take(std::size_t index, const Step& step,
   }
   if (step.switched) {
     ++switches_;
+    if (step.switched->number <= reader.number) {
+      return absl::StrCat("reader ", index, " goes back from version ", reader.number, " to ",
+                          step.switched->number);
+    }
+    reader.number = step.switched->number;
     if (content) reader.content = *content;
     if (digest_of(reader.content) != step.switched->digest ||
         reader.content.first != reader.content.second) {
@@ -69,7 +74,7 @@ std::string PublicationModel::take(std::size_t index, const Step& step,
   }
   if (step.what == Do::kNothing) return "";
   reader.last = step.attempt;
-  Message message{Message::Kind::kSeek, step.attempt, 0, {}, std::nullopt, step.what, {}};
+  Message message{Message::Kind::kSeek, step.attempt, 0, {}, std::nullopt, step.what, {}, false};
   switch (step.what) {
     case Do::kSeek:
       break;
@@ -172,12 +177,22 @@ std::string PublicationModel::apply(const Event& event) {
     case Kind::kNewWorker: {
       --left_.new_workers;
       Reader& reader = readers_[event.reader];
-      return take(event.reader, reader.state.on_new_worker(), reader.last, std::nullopt);
+      // What it has asked comes to nobody, and what others have sent may come late.
+      for (Message& each : reader.messages) {
+        const bool is_ask =
+            each.kind == Message::Kind::kAsk || each.kind == Message::Kind::kHeldAsk;
+        if (is_ask) each.kind = Message::Kind::kAskFailed;
+      }
+      if (!writer_.empty()) unnoticed_.push_back(reader.id);
+      reader.id = next_reader_++;
+      reader.failed.clear();
+      return take(event.reader, reader.state.on_new_worker(reader.id), reader.last, std::nullopt);
     }
     case Kind::kLie: {
       --left_.lies;
       Message& held = readers_[event.reader].messages[event.message];
       held.kind = Message::Kind::kAnswer;
+      held.is_lie = true;
       held.answer = PublicationTable::Answer{
           readers_[event.reader].id, {held.run, 1, "1.1"}, PublicationTable::kWriter, false};
       return "";
@@ -228,7 +243,10 @@ std::string PublicationModel::deliver(std::size_t index, std::size_t which, bool
   }
   const std::size_t before = reader.messages.size();
   const std::string fault = take(index, step, message.attempt, std::nullopt);
-  if (reader.messages.size() > before) reader.messages.back().run = message.run;
+  if (reader.messages.size() > before) {
+    reader.messages.back().run = message.run;
+    reader.messages.back().is_lie = message.is_lie;
+  }
   return fault;
 }
 
@@ -249,7 +267,7 @@ std::optional<PublicationModel::Content> PublicationModel::content_at(std::uint6
 std::string PublicationModel::fetch(std::size_t index, Message message, bool is_corrupted) {
   const std::optional<Content> from = content_at(message.answer->source, message.run);
   if (!from) return finish(index, message, std::nullopt);
-  Content got = *from;
+  Content got = message.is_lie ? Content{1, 1} : *from;
   if (is_corrupted) got = {kGarbage, kGarbage};
   if (message.how == Do::kFetchWhole) {
     message.parts.push_back(message.parts.empty() ? got.first : got.second);
@@ -385,7 +403,7 @@ std::string PublicationModel::fingerprint() const {
                     reader.state.wanted().source, label(reader.state.wanted().version));
     for (const Message& each : reader.messages) {
       absl::StrAppend(&text, ";", static_cast<int>(each.kind), ",", reader.last - each.attempt,
-                      ",", each.run, ",", static_cast<int>(each.how), label(each.ask.has),
+                      ",", each.run, ",", static_cast<int>(each.how), each.is_lie, label(each.ask.has),
                       each.ask.failed, each.ask.pod, ",");
       if (each.answer) {
         absl::StrAppend(&text, label(each.answer->version), each.answer->source,

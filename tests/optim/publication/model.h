@@ -85,12 +85,16 @@ class PublicationModel {
     std::optional<PublicationTable::Answer> answer;
     SubscriptionState::Do how = SubscriptionState::Do::kNothing;
     std::vector<int> parts;
+    /// Of a writer that has what it had.
+    bool is_lie = false;
   };
   struct Reader {
     bool is_alive = true;
     std::uint64_t id = 0;
     SubscriptionState state{0};
     Content content{0, 0};
+    /// Of its version.
+    std::uint64_t number = 0;
     SubscriptionState::Attempt last = 0;
     std::vector<Message> messages;
     /// That failed it, for a digest.
