@@ -6,7 +6,7 @@
 #include <string>
 
 #include "sinew/optim/internal/publication_bugs.h"
-#include "sinew/tests/optim/publication/model.h"
+#include "sinew/tests/publication/model.h"
 
 namespace sinew::internal::sim {
 namespace {

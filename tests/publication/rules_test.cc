@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sinew/tests/optim/publication/model.h"
+#include "sinew/tests/publication/model.h"
 
 namespace sinew::internal {
 namespace {

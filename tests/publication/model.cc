@@ -1,4 +1,4 @@
-#include "sinew/tests/optim/publication/model.h"
+#include "sinew/tests/publication/model.h"
 
 #include <algorithm>
 #include <deque>
