@@ -39,10 +39,8 @@ class ActorLearner {
   double transitions_per_s(const Options& options) const {
     compute_on_one_thread();
     const auto service = std::make_shared<actor_learner::LearnerService>(kCapacity);
-    const actor_learner::Policy policy;
-    service->publish({{1, 1}, actor_learner::copy_parameters(policy)});
     WorkerOptions worker_options = processes_.place(0);
-    worker_options.methods.add<&actor_learner::Learner::push, &actor_learner::Learner::weights>();
+    worker_options.methods.add<&actor_learner::Learner::push>();
     const Worker worker = init_rpc(std::move(worker_options));
     worker.publish<actor_learner::Learner>(actor_learner::kLearnerName, service);
     std::this_thread::sleep_for(2 * options.rate_warm_up());

@@ -123,18 +123,22 @@ TEST(Player, TheSeedDecides) {
 
 TEST(Player, PlaysByTheWeightsThatItIsGiven) {
   Policy policy;
-  std::vector<at::Tensor> parameters = copy_parameters(policy);
+  sinew::optim::Weights weights;
+  weights.version = 7;
   // Full torque whatever it sees.
-  for (at::Tensor& parameter : parameters) parameter.zero_();
-  parameters[5].fill_(50);
+  for (const auto& each : policy.named_parameters()) {
+    weights.tensors[each.key()] = at::zeros_like(each.value());
+  }
+  weights.tensors["mean.bias"].fill_(50);
   Player player(4);
-  EXPECT_EQ(player.version(), Version());
-  player.use({{3, 7}, parameters});
-  EXPECT_EQ(player.version(), (Version{3, 7}));
+  EXPECT_EQ(player.version(), 0U);
+  player.use(weights);
+  EXPECT_EQ(player.version(), 7U);
   for (int i = 0; i < 10; ++i) EXPECT_EQ(player.step().action, 1);
-  parameters[5] = at::zeros({2});
-  EXPECT_THROW(player.use({{3, 8}, parameters}), std::invalid_argument);
-  EXPECT_EQ(player.version(), (Version{3, 7}));
+  weights.version = 8;
+  weights.tensors["mean.bias"] = at::zeros({2});
+  EXPECT_THROW(player.use(weights), std::invalid_argument);
+  EXPECT_EQ(player.version(), 7U);
 }
 
 TEST(ToPlayed, IsWhatTheLearnerTakes) {

@@ -18,6 +18,8 @@
 #include "gtest/gtest.h"
 #include "sinew/examples/actor_learner/actor/player.h"
 #include "sinew/examples/common/files.h"
+#include "sinew/optim/publication.h"
+#include "sinew/testing/cluster.h"
 #include "sinew/tests/support/temporary_folder.h"
 
 namespace actor_learner {
@@ -46,16 +48,10 @@ TEST(LearnerService, CountsAndReportsWhatComes) {
   EXPECT_THAT(service.take_returns(), SizeIs(0));
 }
 
-TEST(LearnerService, TellsOfNewWeightsAndOfTheEnd) {
+TEST(LearnerService, TellsOfTheEnd) {
   LearnerService service(100);
   Player player(1);
-  const Policy policy;
-  service.publish({{2, 5}, copy_parameters(policy)});
-  Receipt receipt = service.push(played(player, 1));
-  EXPECT_EQ(receipt.newest, (Version{2, 5}));
-  EXPECT_FALSE(receipt.finished);
-  EXPECT_EQ(service.weights().version, (Version{2, 5}));
-  player.use(service.weights());
+  EXPECT_FALSE(service.push(played(player, 1)).finished);
   service.finish();
   EXPECT_TRUE(service.push(played(player, 1)).finished);
 }
@@ -103,10 +99,14 @@ class TrainingTest : public testing::Test {
 TEST_F(TrainingTest, MakesNoMoreUpdatesThanTransitionsAllow) {
   options_.updates_per_transition = 2;
   Training training(options_, log_);
+  sinew::testing::Cluster cluster({"learner", "actor"}, sinew::MethodTable());
+  training.publish_at(cluster.worker("learner"));
+  sinew::optim::Subscription weights(cluster.worker("actor"), "learner/weights");
   training.service()->push(played(player_, 10 + 15));
   std::thread run([&] { EXPECT_EQ(training.run(), Outcome::kNotSolved); });
   // It makes 30 updates and waits; the first ten are the fourth version, with that of the start.
-  while (training.service()->weights().version.number < 4) std::this_thread::yield();
+  const std::uint64_t start = training.version() >> kRunBits << kRunBits;
+  player_.use(*weights.wait_for(start + 4));
   EXPECT_EQ(log_.str().find("Update 40"), std::string::npos);
   training.service()->push(played(player_, 5));
   run.join();
@@ -130,28 +130,30 @@ TEST_F(TrainingTest, EndsWhenItIsSolved) {
 }
 
 TEST_F(TrainingTest, GoesOnWhereItWas) {
-  std::vector<Version> versions;
+  std::vector<std::uint64_t> versions;
   {
     Training training(options_, log_);
-    versions.push_back(training.service()->weights().version);
+    const sinew::testing::Cluster cluster({"learner"}, sinew::MethodTable());
+    training.publish_at(cluster.worker("learner"));
+    versions.push_back(training.version());
     training.service()->push(played(player_, 60));
     training.run();
-    versions.push_back(training.service()->weights().version);
+    versions.push_back(training.version());
   }
   const std::string before = csv();
   options_.updates = 60;
   Training training(options_, log_);
   EXPECT_THAT(log_.str(), HasSubstr("40 updates, 60 transitions"));
   EXPECT_EQ(training.service()->transitions(), 60);
-  versions.push_back(training.service()->weights().version);
+  // Nobody tells it what there was.
+  const sinew::testing::Cluster cluster({"learner"}, sinew::MethodTable());
+  training.publish_at(cluster.worker("learner"));
+  versions.push_back(training.version());
   training.service()->push(played(player_, 10));
   EXPECT_EQ(training.run(), Outcome::kNotSolved);
-  versions.push_back(training.service()->weights().version);
+  versions.push_back(training.version());
   for (std::size_t i = 1; i < versions.size(); ++i) {
-    EXPECT_TRUE(
-        versions[i - 1].run < versions[i].run ||
-        (versions[i - 1].run == versions[i].run && versions[i - 1].number < versions[i].number))
-        << to_string(versions[i]);
+    EXPECT_LT(versions[i - 1], versions[i]) << version_text(versions[i]);
   }
   EXPECT_EQ(csv().substr(0, before.size()), before) << "the curve goes on";
   EXPECT_THAT(csv(), HasSubstr("\n60,"));
@@ -173,8 +175,8 @@ TEST_F(TrainingTest, IsTheUninterruptedOneToTheLastDigit) {
   options_.updates = 40;
   Training second(options_, log_);
   second.run();
-  const std::vector<at::Tensor> expected = whole.service()->weights().parameters;
-  const std::vector<at::Tensor> found = second.service()->weights().parameters;
+  const std::vector<at::Tensor> expected = whole.policy().parameters();
+  const std::vector<at::Tensor> found = second.policy().parameters();
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(expected[i].equal(found[i])) << i;
 }
 

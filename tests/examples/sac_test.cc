@@ -79,11 +79,10 @@ TEST(Policy, LogProbabilitiesAreThoseOfTheActions) {
 
 TEST(Policy, LogProbabilitiesAreFiniteAtTheEdges) {
   Policy policy;
-  set_parameters(policy, [&] {
-    std::vector<at::Tensor> parameters = copy_parameters(policy);
-    for (at::Tensor& parameter : parameters) parameter.mul_(100);
-    return parameters;
-  }());
+  {
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : policy.parameters()) parameter.mul_(100);
+  }
   at::Generator random = make_random(1);
   const Policy::Sample sample = policy.sample(100 * at::randn({100, kObservationSize}), random);
   EXPECT_EQ(sample.actions.abs().max().item<double>(), 1) << "the test reaches the edge";
@@ -94,17 +93,19 @@ TEST(Policy, TakesParametersThatFitAndNoOthers) {
   Policy from;
   Policy to;
   EXPECT_FALSE(equal(copies(from), copies(to)));
-  set_parameters(to, copy_parameters(from));
+  sinew::optim::StateDict state;
+  for (const auto& each : from.named_parameters()) state[each.key()] = each.value();
+  set_parameters(to, state);
   EXPECT_TRUE(equal(copies(from), copies(to)));
 
-  std::vector<at::Tensor> wrong = copy_parameters(from);
-  wrong.back() = at::zeros({7});
-  EXPECT_THAT([&] { set_parameters(to, wrong); },
-              testing::ThrowsMessage<std::invalid_argument>(HasSubstr("[7]")));
-  wrong.pop_back();
-  EXPECT_THROW(set_parameters(to, wrong), std::invalid_argument);
-  wrong.emplace_back();
-  EXPECT_THROW(set_parameters(to, wrong), std::invalid_argument);
+  for (const at::Tensor& wrong :
+       {at::zeros({7}), at::Tensor(), at::zeros({64, 64}, at::kDouble)}) {
+    state["second.weight"] = wrong;
+    EXPECT_THAT([&] { set_parameters(to, state); },
+                testing::ThrowsMessage<std::invalid_argument>(HasSubstr("'second.weight'")));
+  }
+  state.erase("second.weight");
+  EXPECT_THROW(set_parameters(to, state), std::invalid_argument);
   EXPECT_TRUE(equal(copies(from), copies(to))) << "nothing was changed";
 }
 

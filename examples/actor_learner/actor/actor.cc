@@ -78,7 +78,6 @@ void Actor::play() {
 }
 
 void Actor::deliver() {
-  Version current;
   for (;;) {
     const std::vector<Step> steps = queue_.take(kLeastPush, kMostPush);
     if (steps.empty()) return;
@@ -88,12 +87,6 @@ void Actor::deliver() {
       say("the training is over");
       return;
     }
-    if (receipt->newest == current) continue;
-    std::optional<Weights> weights = link_.weights();
-    if (!weights) return;
-    current = weights->version;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    fresh_ = std::move(weights);
   }
 }
 
@@ -106,14 +99,13 @@ Actor::Clock::time_point Actor::after(Clock::time_point step) const {
 }
 
 bool Actor::await(Clock::time_point due, Player& player) {
-  std::optional<Weights> fresh;
   {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_until(lock, due, [&] { return stopped_; });
     if (stopped_) return false;
-    fresh.swap(fresh_);
   }
-  if (fresh) player.use(*fresh);
+  const auto newest = link_.weights();
+  if (newest != nullptr && newest->version != player.version()) player.use(*newest);
   return true;
 }
 
@@ -122,7 +114,7 @@ void Actor::say_episode(std::int64_t episode, double episode_return, const Playe
   char text[32];
   std::snprintf(text, sizeof text, "%.1f", episode_return);
   say("episode " + std::to_string(episode) + ": return " + text + ", weights " +
-      to_string(player.version()) + ", " + std::to_string(queue_.dropped()) + " steps dropped");
+      version_text(player.version()) + ", " + std::to_string(queue_.dropped()) + " steps dropped");
 }
 
 void Actor::say(const std::string& line) const {

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <ostream>
 #include <string>
 
@@ -33,7 +32,7 @@ class Actor {
   using Clock = std::chrono::steady_clock;
 
   void play();
-  /// In a thread of its own: pushes what was played, and fetches weights when there are others.
+  /// In a thread of its own: pushes what was played.
   void deliver();
   /// When the next step is due; at once for a pendulum that is as fast as it can be.
   Clock::time_point after(Clock::time_point step) const;
@@ -50,8 +49,6 @@ class Actor {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopped_ = false;
-  /// What has come and is not played by yet.
-  std::optional<Weights> fresh_;
 };
 
 }  // namespace actor_learner

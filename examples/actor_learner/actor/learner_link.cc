@@ -42,23 +42,18 @@ LearnerLink::LearnerLink(sinew::WorkerOptions options, Tell tell) : tell_(std::m
   const std::lock_guard<std::mutex> lock(mutex_);
   // It may have been evicted, and have rejoined, since.
   if (!worker_.valid()) worker_ = std::move(worker);
+  weights_ = {worker_, std::string(kLearnerWorker) + "/" + kWeightsName};
+}
+
+std::shared_ptr<const sinew::optim::Weights> LearnerLink::weights() const {
+  return weights_.latest();
 }
 
 std::optional<Receipt> LearnerLink::push(const Played& played) {
-  return ask(
-      [&](const sinew::RRef<Learner>& learner) { return learner.call<&Learner::push>(played); });
-}
-
-std::optional<Weights> LearnerLink::weights() {
-  return ask([](const sinew::RRef<Learner>& learner) { return learner.call<&Learner::weights>(); });
-}
-
-template <class Call>
-auto LearnerLink::ask(const Call& call) -> std::optional<decltype(call(sinew::RRef<Learner>()))> {
   for (;;) {
     try {
       find_learner();
-      return call(learner_);
+      return learner_.call<&Learner::push>(played);
     } catch (const sinew::RpcError& error) {
       // A reference is to one incarnation: the next one must be found.
       learner_ = {};
@@ -97,6 +92,7 @@ void LearnerLink::rejoined(const sinew::Worker& worker) {
   examples::tell_address(worker);
   const std::lock_guard<std::mutex> lock(mutex_);
   worker_ = worker;
+  if (weights_.valid()) weights_.move_to(worker);
   changed_.notify_all();
 }
 
@@ -112,6 +108,7 @@ void LearnerLink::leave() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     worker = worker_;
+    weights_ = {};
   }
   sinew::ShutdownOptions options;
   options.timeout = kCallTimeout;

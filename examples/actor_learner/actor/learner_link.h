@@ -2,18 +2,20 @@
 
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include "shared/learner.h"
+#include "sinew/optim/publication.h"
 #include "sinew/sinew.h"
 
 namespace actor_learner {
 
 /// An actor's way to the learner, whatever becomes of either: the learner may be killed and started
 /// again, and this worker be taken for lost and rejoin. What is asked of the learner waits until it
-/// is there. push() and weights() are for one thread; stop() is for any.
+/// is there. push() is for one thread; stop() is for any.
 class LearnerLink {
  public:
   /// Gets a line when the learner is away, and when it is there again.
@@ -24,7 +26,8 @@ class LearnerLink {
 
   /// Nothing: it was stopped, and the learner is away. Throws RpcError for what no waiting mends.
   std::optional<Receipt> push(const Played& played);
-  std::optional<Weights> weights();
+  /// The newest that have come; null until some have. For any thread, and never waits.
+  std::shared_ptr<const sinew::optim::Weights> weights() const;
 
   /// From now on nothing waits for a learner that is away.
   void stop();
@@ -32,8 +35,6 @@ class LearnerLink {
   void leave();
 
  private:
-  template <class Call>
-  auto ask(const Call& call) -> std::optional<decltype(call(sinew::RRef<Learner>()))>;
   void find_learner();
   /// Whether it is worth while to look again.
   bool await_change(const sinew::RpcError& error);
@@ -44,10 +45,11 @@ class LearnerLink {
   sinew::RRef<Learner> learner_;
   bool was_told_ = false;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   /// The one that is in the job at present.
   sinew::Worker worker_;
+  sinew::optim::Subscription weights_;
   bool stopped_ = false;
 };
 

@@ -9,8 +9,8 @@ namespace actor_learner {
 Player::Player(std::uint64_t seed)
     : pendulum_(seed), random_(make_random(seed)), observation_(pendulum_.reset()) {}
 
-void Player::use(const Weights& weights) {
-  set_parameters(policy_, weights.parameters);
+void Player::use(const sinew::optim::Weights& weights) {
+  set_parameters(policy_, weights.tensors);
   version_ = weights.version;
 }
 

@@ -7,6 +7,7 @@
 #include "shared/learner.h"
 #include "shared/pendulum.h"
 #include "shared/policy.h"
+#include "sinew/optim/publication.h"
 
 namespace actor_learner {
 
@@ -17,9 +18,9 @@ class Player {
   explicit Player(std::uint64_t seed);
 
   /// Throws std::invalid_argument unless they are such a policy's.
-  void use(const Weights& weights);
+  void use(const sinew::optim::Weights& weights);
   /// Those that it plays by; 0.0 until it has some, and plays by chance.
-  const Version& version() const { return version_; }
+  std::uint64_t version() const { return version_; }
 
   /// Plays one step; the one after the last of an episode begins the next.
   Step step();
@@ -28,7 +29,7 @@ class Player {
   Pendulum pendulum_;
   Policy policy_;
   at::Generator random_;
-  Version version_;
+  std::uint64_t version_ = 0;
   Pendulum::Observation observation_;
   double return_ = 0;
 };

@@ -22,12 +22,7 @@ Receipt LearnerService::push(const Played& played) {
   transitions_ += played.transitions.steps();
   returns_.insert(returns_.end(), played.returns.begin(), played.returns.end());
   more_.notify_all();
-  return {weights_.version, finished_};
-}
-
-Weights LearnerService::weights() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return weights_;
+  return {finished_};
 }
 
 bool LearnerService::await_transitions(std::int64_t count, std::chrono::nanoseconds timeout) const {
@@ -48,11 +43,6 @@ Transitions LearnerService::sample(std::int64_t count, at::Generator& random) co
 std::vector<double> LearnerService::take_returns() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return std::exchange(returns_, {});
-}
-
-void LearnerService::publish(Weights weights) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  weights_ = std::move(weights);
 }
 
 void LearnerService::finish() {

@@ -12,13 +12,12 @@
 namespace actor_learner {
 
 /// Stands between the actors, which call it from other processes, and the training, which runs in a
-/// thread of its own: holds what was played and the weights to play by. Thread-safe.
+/// thread of its own: holds what was played. Thread-safe.
 class LearnerService final : public Learner {
  public:
   explicit LearnerService(std::int64_t capacity) : replay_(capacity) {}
 
   Receipt push(const Played& played) override;
-  Weights weights() const override;
 
   /// Waits until so many transitions have come in all; false when `timeout` is over.
   bool await_transitions(std::int64_t count, std::chrono::nanoseconds timeout) const;
@@ -28,7 +27,6 @@ class LearnerService final : public Learner {
   /// Of the episodes that ended since the last call.
   std::vector<double> take_returns();
 
-  void publish(Weights weights);
   /// Tells actors from now on that the training is over.
   void finish();
 
@@ -43,8 +41,6 @@ class LearnerService final : public Learner {
   ReplayBuffer replay_;
   std::int64_t transitions_ = 0;
   std::vector<double> returns_;
-  /// What is in it is not changed any more.
-  Weights weights_;
   bool finished_ = false;
 };
 

@@ -7,9 +7,9 @@
 
 namespace actor_learner {
 
-Seat::Seat(sinew::WorkerOptions options, std::shared_ptr<Learner> learner, Tell tell)
-    : learner_(std::move(learner)), tell_(std::move(tell)) {
-  options.methods.add<&Learner::push, &Learner::weights>();
+Seat::Seat(sinew::WorkerOptions options, Publish publish, Tell tell)
+    : publish_(std::move(publish)), tell_(std::move(tell)) {
+  options.methods.add<&Learner::push>();
   options.on_rejoined = [this](const sinew::Worker& next) {
     tell_("was out of the job, and is back");
     take(next);
@@ -28,7 +28,7 @@ void Seat::take(const sinew::Worker& worker) {
   sinew::MemberWatch watch;
   try {
     watch = watch_members(worker);
-    worker.publish(kLearnerName, learner_);
+    publish_(worker);
   } catch (const sinew::RpcError& error) {
     // Out of the job already: the next place is on its way.
     if (error.code() == sinew::ErrorCode::kAborted) return;

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <string>
 
@@ -19,10 +18,12 @@ class Seat {
  public:
   /// Gets a line for each actor that comes or goes.
   using Tell = std::function<void(const std::string& line)>;
+  /// Publishes what actors look for, at each worker that it has.
+  using Publish = std::function<void(const sinew::Worker& worker)>;
 
   /// Founds the job, or finds the one that its predecessor has founded. Throws RpcError as
   /// init_rpc() does.
-  Seat(sinew::WorkerOptions options, std::shared_ptr<Learner> learner, Tell tell);
+  Seat(sinew::WorkerOptions options, Publish publish, Tell tell);
 
   /// Waits until the actors have left, and leaves; after `timeout` anyhow.
   void leave_last(std::chrono::nanoseconds timeout);
@@ -33,7 +34,7 @@ class Seat {
   void take(const sinew::Worker& worker);
   sinew::MemberWatch watch_members(const sinew::Worker& worker);
 
-  const std::shared_ptr<Learner> learner_;
+  const Publish publish_;
   const Tell tell_;
 
   std::mutex mutex_;

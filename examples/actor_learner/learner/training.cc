@@ -48,10 +48,21 @@ Training::Training(const Options& options, std::ostream& log)
     const auto tell = [this](const std::string& line) { say(line); };
     if (const auto checkpoint = checkpoints_->newest(tell)) restore(*checkpoint);
     // No start before had this number, whatever has become of its checkpoints.
-    version_ = {checkpoints_->next_number(), 0};
+    version_ = static_cast<std::uint64_t>(checkpoints_->next_number()) << kRunBits;
     save();
   }
-  publish();
+}
+
+void Training::publish_at(const sinew::Worker& worker) {
+  if (publication_.valid()) {
+    publication_.move_to(worker);
+  } else {
+    sinew::optim::PublicationOptions options;
+    options.above = version_;
+    publication_ = sinew::optim::Publication(worker, kWeightsName, options);
+    publish();
+  }
+  worker.publish(kLearnerName, std::static_pointer_cast<Learner>(service_));
 }
 
 Outcome Training::run() {
@@ -90,8 +101,7 @@ void Training::update() {
 }
 
 void Training::publish() {
-  ++version_.number;
-  service_->publish({version_, copy_parameters(sac_.policy())});
+  if (publication_.valid()) version_ = publication_.publish(sinew::optim::state_of(sac_.policy()));
 }
 
 bool Training::evaluate() {
@@ -108,7 +118,7 @@ bool Training::evaluate() {
   say("Update " + std::to_string(updates_) + ": return " + fixed(mean(returns), 1) + ", actors " +
       (std::isnan(of_actors) ? "-" : fixed(of_actors, 1)) + ", " +
       std::to_string(service_->transitions()) + " transitions, temperature " +
-      fixed(sac_.temperature(), 4) + ", weights " + to_string(version_) + ", " +
+      fixed(sac_.temperature(), 4) + ", weights " + version_text(version_) + ", " +
       fixed(rate / seconds, 0) + " updates/s");
   return mean(returns) >= options_.goal;
 }

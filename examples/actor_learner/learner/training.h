@@ -16,6 +16,7 @@
 #include "learner/sac.h"
 #include "sinew/examples/common/progress_bar.h"
 #include "sinew/examples/common/training_curve.h"
+#include "sinew/optim/publication.h"
 
 namespace actor_learner {
 
@@ -32,6 +33,12 @@ class Training {
 
   /// What actors call.
   const std::shared_ptr<LearnerService>& service() const { return service_; }
+
+  /// Publishes there what actors look for, from now on: at the worker that it has, or has now.
+  void publish_at(const sinew::Worker& worker);
+  /// Of the newest weights.
+  std::uint64_t version() const { return version_; }
+  const Policy& policy() const { return sac_.policy(); }
 
   /// Trains; returns when it is over, and has written the curve and a checkpoint. Throws when a
   /// file cannot be written.
@@ -59,7 +66,8 @@ class Training {
   std::optional<CheckpointFolder> checkpoints_;
   examples::TrainingCurve curve_;
   std::int64_t updates_ = 0;
-  Version version_;
+  sinew::optim::Publication publication_;
+  std::atomic<std::uint64_t> version_ = 0;
   std::atomic<bool> stopped_ = false;
   /// At the last evaluation of this run, for the rate.
   std::int64_t updates_told_ = 0;

@@ -11,33 +11,19 @@
 /// What actors and the learner say to each other.
 namespace actor_learner {
 
-/// The learner's worker, and what it publishes.
+/// The learner's worker, and what it publishes: the object to call, and the policy to act by.
 inline constexpr char kLearnerWorker[] = "learner";
 inline constexpr char kLearnerName[] = "learner";
+inline constexpr char kWeightsName[] = "weights";
 
-/// Which weights. Later ones are greater, also when the learner was started again in between.
-struct Version {
-  /// Which start of the learner they come from.
-  std::int64_t run = 0;
-  /// Of those that it has published.
-  std::int64_t number = 0;
-
-  friend bool operator==(const Version& a, const Version& b) {
-    return a.run == b.run && a.number == b.number;
-  }
-  friend bool operator!=(const Version& a, const Version& b) { return !(a == b); }
-};
+/// Versions of weights have, above these bits, the number of the learner's start that they come
+/// from: later ones are greater, also when it was started again in between.
+inline constexpr int kRunBits = 32;
 /// "3.57"
-inline std::string to_string(const Version& version) {
-  return std::to_string(version.run) + "." + std::to_string(version.number);
+inline std::string version_text(std::uint64_t version) {
+  return std::to_string(version >> kRunBits) + "." +
+         std::to_string(version & ((std::uint64_t{1} << kRunBits) - 1));
 }
-
-/// The policy to act by.
-struct Weights {
-  Version version;
-  /// As Policy::parameters() has them.
-  std::vector<at::Tensor> parameters;
-};
 
 /// What an actor has played since its last push.
 struct Played {
@@ -48,9 +34,7 @@ struct Played {
 
 /// The answer to what was played.
 struct Receipt {
-  /// The weights that there are now.
-  Version newest;
-  /// The training is over: there will be no others.
+  /// The training is over.
   bool finished = false;
 };
 
@@ -62,15 +46,12 @@ class Learner {
   /// Takes over what was played. What comes twice, since its receipt was lost, is kept twice: that
   /// does no harm. Throws std::invalid_argument for tensors that are not what Transitions says.
   virtual Receipt push(const Played& played) = 0;
-  virtual Weights weights() const = 0;
 };
 
 }  // namespace actor_learner
 
 SINEW_STRUCT(actor_learner::Transitions, observations, actions, rewards, next_observations,
              terminals);
-SINEW_STRUCT(actor_learner::Version, run, number);
-SINEW_STRUCT(actor_learner::Weights, version, parameters);
 SINEW_STRUCT(actor_learner::Played, transitions, returns);
-SINEW_STRUCT(actor_learner::Receipt, newest, finished);
-SINEW_METHOD(actor_learner::Learner::push, actor_learner::Learner::weights);
+SINEW_STRUCT(actor_learner::Receipt, finished);
+SINEW_METHOD(actor_learner::Learner::push);

@@ -15,21 +15,8 @@ namespace {
 constexpr double kLeastLogDeviation = -20;
 constexpr double kMostLogDeviation = 2;
 
-std::string sizes_of(const std::vector<at::Tensor>& tensors) {
-  std::ostringstream text;
-  for (const at::Tensor& tensor : tensors)
-    text << (&tensor == tensors.data() ? "" : ", ") << tensor.sizes();
-  return text.str();
-}
-
-bool fit(const std::vector<at::Tensor>& own, const std::vector<at::Tensor>& others) {
-  if (own.size() != others.size()) return false;
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    const bool same = others[i].defined() && others[i].sizes() == own[i].sizes() &&
-                      others[i].scalar_type() == own[i].scalar_type();
-    if (!same) return false;
-  }
-  return true;
+bool fit(const at::Tensor& own, const at::Tensor& other) {
+  return other.defined() && other.sizes() == own.sizes() && other.scalar_type() == own.scalar_type();
 }
 
 }  // namespace
@@ -57,22 +44,23 @@ at::Tensor Policy::mean_actions(const at::Tensor& observations) {
   return mean_(second_(first_(observations).relu()).relu()).tanh();
 }
 
-std::vector<at::Tensor> copy_parameters(const Policy& policy) {
-  std::vector<at::Tensor> copies;
-  for (const at::Tensor& parameter : policy.parameters()) {
-    copies.push_back(parameter.detach().clone());
-  }
-  return copies;
-}
-
-void set_parameters(Policy& policy, const std::vector<at::Tensor>& parameters) {
-  const std::vector<at::Tensor> own = policy.parameters();
-  if (!fit(own, parameters)) {
-    throw std::invalid_argument("the policy has parameters of the sizes " + sizes_of(own) +
-                                ", and these are " + sizes_of(parameters));
+void set_parameters(Policy& policy, const sinew::optim::StateDict& parameters) {
+  const auto own = policy.named_parameters();
+  for (const auto& parameter : own) {
+    const auto found = parameters.find(parameter.key());
+    if (found != parameters.end() && fit(parameter.value(), found->second)) continue;
+    std::ostringstream text;
+    text << "the policy's '" << parameter.key() << "' has the sizes " << parameter.value().sizes();
+    if (found == parameters.end() || !found->second.defined()) {
+      text << ", and these weights have none";
+    } else {
+      text << ", and that of these weights is " << found->second.toString() << " "
+           << found->second.sizes();
+    }
+    throw std::invalid_argument(text.str());
   }
   const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < own.size(); ++i) own[i].copy_(parameters[i]);
+  for (const auto& parameter : own) parameter.value().copy_(parameters.at(parameter.key()));
 }
 
 at::Generator make_random(std::uint64_t seed) { return at::detail::createCPUGenerator(seed); }

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "ATen/core/Generator.h"
 #include "ATen/core/Tensor.h"
 #include "shared/transitions.h"
+#include "sinew/optim/state_dict.h"
 #include "torch/nn/modules/linear.h"
 
 namespace actor_learner {
@@ -37,10 +37,8 @@ class Policy : public torch::nn::Module {
   torch::nn::Linear log_deviation_;
 };
 
-/// Copies that share nothing with the policy.
-std::vector<at::Tensor> copy_parameters(const Policy& policy);
-/// Throws std::invalid_argument, and changes nothing, unless they fit.
-void set_parameters(Policy& policy, const std::vector<at::Tensor>& parameters);
+/// By their names. Throws std::invalid_argument, and changes nothing, unless they fit.
+void set_parameters(Policy& policy, const sinew::optim::StateDict& parameters);
 
 /// A generator of random numbers of its own.
 at::Generator make_random(std::uint64_t seed);
