@@ -132,10 +132,10 @@ struct SubscriptionStatus {
   std::string doing;
 };
 
-/// A reader's end: has the newest version as soon as it has all of it, and never a mixture. Versions
-/// that it is too slow for are left out; their numbers never go back. Looks for the writer again
-/// when that is lost, and keeps what it has meanwhile. Copies are the same; with the last one it
-/// ends. End it before its worker. Thread-safe.
+/// A reader's end: has the newest version as soon as it has all of it, and never a mixture.
+/// Versions that it is too slow for are left out; their numbers never go back. Looks for the writer
+/// again when that is lost, and keeps what it has meanwhile. Copies are the same; with the last one
+/// it ends. End it before its worker. Thread-safe.
 class Subscription {
  public:
   /// None; using it throws RpcError kFailedPrecondition.

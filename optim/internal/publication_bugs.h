@@ -9,13 +9,13 @@ namespace sinew::internal {
 enum class PublicationBug {
   kNone,
   // The reader's rules.
-  kSwitchesUnverified,   // what came is taken over whatever its digest is
-  kGoesBack,             // a version that is no later one is taken over
-  kChangesForever,       // changes that do not verify are asked for again, and not the whole
-  kKeepsDeadWriter,      // a writer that is lost is asked again, and not sought
-  kHidesFailure,         // the writer is not told which source has failed
-  kTakesLateResults,     // what a former fetch has brought counts as the present one
-  kSaysWhatItFetches,    // the writer is told of a version before it is verified
+  kSwitchesUnverified,  // what came is taken over whatever its digest is
+  kGoesBack,            // a version that is no later one is taken over
+  kChangesForever,      // changes that do not verify are asked for again, and not the whole
+  kKeepsDeadWriter,     // a writer that is lost is asked again, and not sought
+  kHidesFailure,        // the writer is not told which source has failed
+  kTakesLateResults,    // what a former fetch has brought counts as the present one
+  kSaysWhatItFetches,   // the writer is told of a version before it is verified
   // The writer's rules.
   kIgnoresOthersNumbers,  // what another writer has told is not counted on from
   kKeepsSlotsOfTheLost,   // a reader that is lost goes on to count as one that fetches

@@ -89,8 +89,8 @@ std::uint64_t PublicationCore::publish(const optim::StateDict& tensors) {
   }
   const std::uint64_t number = table_.reserve();
   const bool is_posted = pending_.has_value();
-  pending_.emplace(Pending{number, std::move(*copy), std::chrono::system_clock::now(),
-                           Clock::system().now()});
+  pending_.emplace(
+      Pending{number, std::move(*copy), std::chrono::system_clock::now(), Clock::system().now()});
   if (!is_posted) {
     sealing_->post([weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->seal_pending();
@@ -141,8 +141,7 @@ void PublicationCore::set_current(const Pending& pending, WeightsContent content
         std::move(content), std::vector<WeightsContent>(bases_.begin(), bases_.end()));
     const RRef<WeightsSnapshot> shared = share_rref(worker_, snapshot);
     former = std::exchange(
-        current_,
-        Current{std::move(snapshot), {shared, place}, pending.published, pending.since});
+        current_, Current{std::move(snapshot), {shared, place}, pending.published, pending.since});
     PublicationTable::Answers answers;
     table_.on_published(pending.number, digest, now, answers);
     deliver_locked(answers, deliveries);
@@ -158,8 +157,7 @@ Future<std::optional<WeightsOffer>> PublicationCore::ask(const WeightsAsk& ask) 
   {
     MutexLock lock(mutex_);
     if (is_closed_) {
-      throw Rejected(ErrorCode::kUnavailable,
-                     absl::StrFormat("publication '%s' has ended", name_));
+      throw Rejected(ErrorCode::kUnavailable, absl::StrFormat("publication '%s' has ended", name_));
     }
     if (readers_.size() >= kMostReaders && readers_.count(ask.ask.reader) == 0) {
       throw Rejected(ErrorCode::kResourceExhausted,
@@ -283,9 +281,9 @@ WeightsOffer PublicationCore::offer_locked(const PublicationTable::Answer& answe
   offer.version = answer.version;
   offer.source_id = answer.source;
   offer.is_shared = answer.is_shared;
-  offer.published_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                           current_->published.time_since_epoch())
-                           .count();
+  offer.published_ns =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(current_->published.time_since_epoch())
+          .count();
   offer.age_ns = (Clock::system().now() - current_->since).count();
   offer.tensors = current_->snapshot->content().layout.tensors();
   if (answer.source == PublicationTable::kWriter) {

@@ -103,8 +103,7 @@ std::optional<PublicationTable::ReaderId> PublicationTable::shared_source(Reader
   for (const auto& [other_id, other] : readers_) {
     if (other_id == id || other.pod != reader.pod || !may_take(other_id)) continue;
     if (has_current(other)) return other_id;
-    is_on_its_way =
-        is_on_its_way || (is_fetching(other, now) && other.fetches == current_.digest);
+    is_on_its_way = is_on_its_way || (is_fetching(other, now) && other.fetches == current_.digest);
   }
   if (is_on_its_way) return std::nullopt;
   return kNobody;

@@ -53,8 +53,8 @@ absl::StatusOr<SharedBytes::Writer> SharedBytes::Writer::make(std::size_t size) 
 absl::Status SharedBytes::Writer::write(std::size_t offset, const void* bytes,
                                         std::size_t size) const {
   if (offset > size_ || size > size_ - offset) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%d bytes of weights at %d, and the version has %d", size, offset, size_));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%d bytes of weights at %d, and the version has %d", size, offset, size_));
   }
   const char* from = static_cast<const char*>(bytes);
   while (size > 0) {
@@ -84,8 +84,8 @@ absl::StatusOr<std::shared_ptr<const SharedBytes>> SharedBytes::map(FileDescript
   // sealed. The pages are the same.
   void* const memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
   if (memory == MAP_FAILED) return failed("mmap");
-  return std::shared_ptr<const SharedBytes>(new SharedBytes(
-      std::move(file), size, std::move(name), static_cast<const char*>(memory)));
+  return std::shared_ptr<const SharedBytes>(
+      new SharedBytes(std::move(file), size, std::move(name), static_cast<const char*>(memory)));
 }
 
 absl::StatusOr<std::shared_ptr<const SharedBytes>> SharedBytes::open(const SharedPlace& place,

@@ -189,8 +189,7 @@ void SubscriptionCore::ask(Attempt attempt) {
       });
 }
 
-void SubscriptionCore::on_offer(Attempt attempt,
-                                const Future<std::optional<WeightsOffer>>& done) {
+void SubscriptionCore::on_offer(Attempt attempt, const Future<std::optional<WeightsOffer>>& done) {
   Step step;
   Reached reached;
   if (const std::exception_ptr error = done.error(); error != nullptr) {

@@ -19,8 +19,8 @@
 
 namespace sinew::internal {
 
-/// A Subscription: a SubscriptionState with the worker's calls, timers and lock. What it does is one
-/// chain of continuations on the worker's executor. Thread-safe. Held by shared_ptr.
+/// A Subscription: a SubscriptionState with the worker's calls, timers and lock. What it does is
+/// one chain of continuations on the worker's executor. Thread-safe. Held by shared_ptr.
 class SubscriptionCore : public std::enable_shared_from_this<SubscriptionCore> {
  public:
   SubscriptionCore(std::string address, optim::SubscriptionOptions options);

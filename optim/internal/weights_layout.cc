@@ -21,10 +21,10 @@ struct ElementType {
   std::size_t width;
 };
 constexpr ElementType kTypes[] = {
-    {at::kByte, 1, 1},          {at::kChar, 1, 1},         {at::kBool, 1, 1},
-    {at::kShort, 1, 2},         {at::kHalf, 1, 2},         {at::kBFloat16, 1, 2},
-    {at::kInt, 1, 4},           {at::kFloat, 1, 4},        {at::kLong, 1, 8},
-    {at::kDouble, 1, 8},        {at::kComplexHalf, 2, 2},  {at::kComplexFloat, 2, 4},
+    {at::kByte, 1, 1},          {at::kChar, 1, 1},        {at::kBool, 1, 1},
+    {at::kShort, 1, 2},         {at::kHalf, 1, 2},        {at::kBFloat16, 1, 2},
+    {at::kInt, 1, 4},           {at::kFloat, 1, 4},       {at::kLong, 1, 8},
+    {at::kDouble, 1, 8},        {at::kComplexHalf, 2, 2}, {at::kComplexFloat, 2, 4},
     {at::kComplexDouble, 2, 8},
 };
 constexpr std::size_t kMostTensors = std::size_t{1} << 20;
@@ -151,9 +151,8 @@ absl::StatusOr<WeightsLayout> WeightsLayout::make(std::vector<NamedShape> tensor
                                                   std::uint64_t most_bytes) {
   if (tensors.empty()) return absl::InvalidArgumentError("weights: a version has no tensors");
   if (tensors.size() > kMostTensors) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("weights: a version has %d tensors, and %d are the most", tensors.size(),
-                        kMostTensors));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "weights: a version has %d tensors, and %d are the most", tensors.size(), kMostTensors));
   }
   WeightsLayout layout;
   std::size_t end = 0;

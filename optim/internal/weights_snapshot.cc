@@ -79,15 +79,13 @@ at::Tensor WeightsSnapshot::changes(const std::string& base) const {
     MutexLock lock(mutex_);
     if (known_ && known_->base == base) return known_->bytes;
   }
-  const auto found =
-      std::find_if(bases_.begin(), bases_.end(), [&](const WeightsContent& each) {
-        return each.digest == base && each.layout == content_.layout;
-      });
+  const auto found = std::find_if(bases_.begin(), bases_.end(), [&](const WeightsContent& each) {
+    return each.digest == base && each.layout == content_.layout;
+  });
   at::Tensor bytes = at::empty({0}, at::kByte);
   if (found != bases_.end()) {
-    std::optional<std::string> encoded =
-        encode_changes(content_.layout, found->bytes->data(), content_.bytes->data(),
-                       content_.bytes->size() / 2);
+    std::optional<std::string> encoded = encode_changes(
+        content_.layout, found->bytes->data(), content_.bytes->data(), content_.bytes->size() / 2);
     if (encoded && !encoded->empty()) bytes = bytes_tensor(std::move(*encoded));
   }
   MutexLock lock(mutex_);
@@ -150,8 +148,7 @@ absl::StatusOr<optim::StateDict> tensors_of(const WeightsContent& content) {
     tensors.emplace(shape.name,
                     at::from_blob(
                         memory->get() + content.layout.places()[i].offset, shape.sizes,
-                        [kept = *memory](void*) {},
-                        static_cast<at::ScalarType>(shape.type)));
+                        [kept = *memory](void*) {}, static_cast<at::ScalarType>(shape.type)));
   }
   return tensors;
 }

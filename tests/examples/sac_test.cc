@@ -98,8 +98,7 @@ TEST(Policy, TakesParametersThatFitAndNoOthers) {
   set_parameters(to, state);
   EXPECT_TRUE(equal(copies(from), copies(to)));
 
-  for (const at::Tensor& wrong :
-       {at::zeros({7}), at::Tensor(), at::zeros({64, 64}, at::kDouble)}) {
+  for (const at::Tensor& wrong : {at::zeros({7}), at::Tensor(), at::zeros({64, 64}, at::kDouble)}) {
     state["second.weight"] = wrong;
     EXPECT_THAT([&] { set_parameters(to, state); },
                 testing::ThrowsMessage<std::invalid_argument>(HasSubstr("'second.weight'")));

@@ -50,8 +50,7 @@ TEST(WeightsLayout, TensorsLieOneAfterTheOther) {
 
 TEST(WeightsLayout, WhatCannotBeIsRefused) {
   EXPECT_EQ(fault_of(std::vector<NamedShape>()), "weights: a version has no tensors");
-  EXPECT_EQ(fault_of({floats("a", {1}), floats("a", {1})}),
-            "weights: tensor 'a' is there twice");
+  EXPECT_EQ(fault_of({floats("a", {1}), floats("a", {1})}), "weights: tensor 'a' is there twice");
   EXPECT_EQ(fault_of({floats("b", {1}), floats("a", {1})}), "weights: tensor 'a' is not in order");
   EXPECT_EQ(fault_of({floats("a", {-1})}), "weights: tensor 'a' has a negative size");
   EXPECT_EQ(fault_of({{"a", 12345, {1}}}),
@@ -68,9 +67,8 @@ TEST(WeightsCopy, WhatIsPublishedIsChecked) {
   EXPECT_EQ(fault_of(optim::StateDict()), "weights: a version has no tensors");
   EXPECT_EQ(fault_of(optim::StateDict{{"a", at::Tensor()}}), "weights: tensor 'a' is undefined");
   EXPECT_THAT(fault_of({{"a", at::empty({1}, at::kMeta)}}), HasSubstr("meta device"));
-  EXPECT_THAT(
-      fault_of({{"a", at::quantize_per_tensor(at::ones({2}), 0.1, 0, at::kQInt8)}}),
-      HasSubstr("dequantize"));
+  EXPECT_THAT(fault_of({{"a", at::quantize_per_tensor(at::ones({2}), 0.1, 0, at::kQInt8)}}),
+              HasSubstr("dequantize"));
 }
 
 TEST(WeightsCopy, IsDenseAndRowMajor) {
@@ -158,8 +156,8 @@ TEST(WeightsSnapshot, GivesOnlyWhatItHas) {
 
 TEST(WeightsChanges, MakeTheLaterVersion) {
   std::mt19937_64 random(7);
-  const std::vector<at::ScalarType> types = {at::kByte,   at::kBool,   at::kBFloat16,
-                                             at::kHalf,   at::kFloat,  at::kLong,
+  const std::vector<at::ScalarType> types = {at::kByte,   at::kBool,        at::kBFloat16,
+                                             at::kHalf,   at::kFloat,       at::kLong,
                                              at::kDouble, at::kComplexFloat};
   for (int turn = 0; turn < 50; ++turn) {
     optim::StateDict before;
@@ -194,8 +192,8 @@ TEST(WeightsChanges, TooManyAreNone) {
 }
 
 TEST(WeightsChanges, AStrangersBytesChangeNothingElse) {
-  const WeightsContent base = content_of({{"a", at::zeros({100}, at::kByte)},
-                                          {"b", at::zeros({10}, at::kBFloat16)}});
+  const WeightsContent base =
+      content_of({{"a", at::zeros({100}, at::kByte)}, {"b", at::zeros({10}, at::kBFloat16)}});
   const auto fault = [&](const std::string& changes) {
     const auto made = change_weights(base, changes);
     return made.ok() ? "" : std::string(made.status().message());

@@ -159,10 +159,11 @@ TEST_P(Publications, MistakesAreNamed) {
   start_workers(2);
   const Publication writer(worker(0), "weights");
   EXPECT_EQ(error_of([&] { writer.publish({}); }).message(), "weights: a version has no tensors");
-  EXPECT_EQ(error_of([&] { writer.publish({{"a", at::Tensor()}}); }).message(),
+  EXPECT_EQ(error_of([&] {
+              writer.publish({{"a", at::Tensor()}});
+            }).message(),
             "weights: tensor 'a' is undefined");
-  EXPECT_EQ(error_of([&] { Publication(worker(0), "weights"); }).code(),
-            ErrorCode::kAlreadyExists);
+  EXPECT_EQ(error_of([&] { Publication(worker(0), "weights"); }).code(), ErrorCode::kAlreadyExists);
   PublicationOptions none;
   none.kept = 0;
   EXPECT_THAT(error_of([&] { Publication(worker(0), "other", none); }).message(),

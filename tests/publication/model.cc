@@ -19,9 +19,9 @@ constexpr int kGarbage = -1;
 constexpr int kMostSteps = 3000;
 
 std::string text_of(const PublicationModel::Event& event) {
-  static constexpr const char* kNames[] = {"publish",     "kill writer",  "start writer",
-                                           "kill reader", "start reader", "notice loss",
-                                           "message",     "corrupted message", "new worker", "lie"};
+  static constexpr const char* kNames[] = {
+      "publish",     "kill writer", "start writer",      "kill reader", "start reader",
+      "notice loss", "message",     "corrupted message", "new worker",  "lie"};
   return absl::StrCat(kNames[static_cast<int>(event.kind)], " ", event.reader, ".", event.message);
 }
 
@@ -402,8 +402,8 @@ std::string PublicationModel::fingerprint() const {
                     reader.state.ask("p").failed, reader.state.ask("p").pod, ",",
                     reader.state.wanted().source, label(reader.state.wanted().version));
     for (const Message& each : reader.messages) {
-      absl::StrAppend(&text, ";", static_cast<int>(each.kind), ",", reader.last - each.attempt,
-                      ",", each.run, ",", static_cast<int>(each.how), each.is_lie, label(each.ask.has),
+      absl::StrAppend(&text, ";", static_cast<int>(each.kind), ",", reader.last - each.attempt, ",",
+                      each.run, ",", static_cast<int>(each.how), each.is_lie, label(each.ask.has),
                       each.ask.failed, each.ask.pod, ",");
       if (each.answer) {
         absl::StrAppend(&text, label(each.answer->version), each.answer->source,

@@ -45,7 +45,8 @@ struct State {
 };
 
 StateDict filled(std::int64_t elements, double value) {
-  return {{"a", at::full({elements}, value, at::kDouble)}, {"b", at::full({7}, value, at::kDouble)}};
+  return {{"a", at::full({elements}, value, at::kDouble)},
+          {"b", at::full({7}, value, at::kDouble)}};
 }
 
 void check(State& state, const Weights& weights) {
@@ -147,8 +148,7 @@ std::string answer(State& state, const std::string& line) {
   if (command == "wait") {
     std::uint64_t version = 0;
     words >> version;
-    return std::to_string(
-        state.subscription.wait_for(version, std::chrono::seconds(120))->version);
+    return std::to_string(state.subscription.wait_for(version, std::chrono::seconds(120))->version);
   }
   if (command == "check") {
     std::ostringstream text;

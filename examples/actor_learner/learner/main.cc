@@ -68,9 +68,10 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   try {
     training.emplace(options, std::cout);
-    actor_learner::Seat seat(worker_options(options),
-                             [&training](const sinew::Worker& worker) { training->publish_at(worker); },
-                             [&training](const std::string& line) { training->say(line); });
+    actor_learner::Seat seat(
+        worker_options(options),
+        [&training](const sinew::Worker& worker) { training->publish_at(worker); },
+        [&training](const std::string& line) { training->say(line); });
     stop_signal.then([&training] { training->stop(); });
     // In a thread of its own: this one, and those that serve actors, have other things to do.
     const Outcome outcome =

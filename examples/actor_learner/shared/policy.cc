@@ -16,7 +16,8 @@ constexpr double kLeastLogDeviation = -20;
 constexpr double kMostLogDeviation = 2;
 
 bool fit(const at::Tensor& own, const at::Tensor& other) {
-  return other.defined() && other.sizes() == own.sizes() && other.scalar_type() == own.scalar_type();
+  return other.defined() && other.sizes() == own.sizes() &&
+         other.scalar_type() == own.scalar_type();
 }
 
 }  // namespace
