@@ -124,6 +124,8 @@ struct SubscriptionStatus {
   std::uint64_t mapped = 0;
   std::uint64_t changed = 0;
   std::uint64_t whole = 0;
+  /// The worker that the last one came from: the writer's, or a reader's.
+  std::string source;
   /// Of tensors, without those that were mapped.
   std::uint64_t received_bytes = 0;
   /// Versions whose checksum was wrong when they came; they were asked for again.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/thread_context.h"
 #include "sinew/rpc/call_context.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rref/names.h"
@@ -117,13 +118,7 @@ void PublicationCore::seal_pending() {
                                   name_, std::string(content.status().message())));
     return;
   }
-  try {
-    set_current(*pending, std::move(*content), services->clock().now());
-  } catch (const RpcError& error) {
-    // The worker has ended; another one may come.
-    services->log(absl::StrFormat("version %d of publication '%s' is left out: %s", pending->number,
-                                  name_, error.message()));
-  }
+  set_current(*pending, std::move(*content), services->clock().now());
 }
 
 void PublicationCore::set_current(const Pending& pending, WeightsContent content,
@@ -139,7 +134,12 @@ void PublicationCore::set_current(const Pending& pending, WeightsContent content
     const SharedPlace place = content.bytes->place();
     auto snapshot = std::make_shared<WeightsSnapshot>(
         std::move(content), std::vector<WeightsContent>(bases_.begin(), bases_.end()));
-    const RRef<WeightsSnapshot> shared = share_rref(worker_, snapshot);
+    RRef<WeightsSnapshot> shared;
+    try {
+      shared = share_rref(worker_, snapshot);
+    } catch (const RpcError&) {
+      // The worker has ended, and nobody asks: move_to() shares it.
+    }
     former = std::exchange(
         current_, Current{std::move(snapshot), {shared, place}, pending.published, pending.since});
     PublicationTable::Answers answers;
@@ -237,6 +237,8 @@ void PublicationCore::arm() {
     if (!is_awaited || is_closed_ || std::exchange(is_armed_, true)) return;
     services = WorkerAccess::services(worker_);
   }
+  // Of no call: one that was answered long ago would be kept until then.
+  const ThreadContext::Scope outside(nullptr);
   services->wait_until(services->clock().now() + kTick)
       .on_done([weak = weak_from_this()](const Future<void>& over) {
         const auto self = weak.lock();

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/internal/thread_context.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rref/names.h"
 #include "sinew/rref/remote.h"
@@ -79,6 +80,8 @@ void SubscriptionCore::move_to(const Worker& worker) {
 }
 
 void SubscriptionCore::take(const Step& step) {
+  // Also where it was made in a handler: it outlives that call, and its deadline.
+  const ThreadContext::Scope outside(nullptr);
   try {
     perform(step);
   } catch (const std::exception& error) {
@@ -401,6 +404,7 @@ SubscriptionCore::Reached SubscriptionCore::switch_locked(const VersionLabel& ve
     next->age_at_arrival = std::chrono::nanoseconds(offer_->age_ns);
   }
   if (fetched != nullptr) {
+    if (offer_ && offer_->source) counts_.source = offer_->source->snapshot.owner_name();
     next->tensors = std::move(fetched->tensors);
     snapshot_ = std::move(fetched->snapshot);
     source_.reset();

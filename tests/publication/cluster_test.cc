@@ -114,6 +114,34 @@ TEST_P(Publications, WithoutSharedMemoryBytesTravel) {
   EXPECT_EQ(second.wait_for(3)->tensors.size(), 1U);
 }
 
+TEST_P(Publications, ReadersTakeThemFromEachOther) {
+  start_workers(6);
+  PublicationOptions options;
+  options.fan_out = 1;
+  const Publication writer(worker(0), "weights", options);
+  std::vector<Subscription> readers;
+  for (int rank = 1; rank < 6; ++rank) {
+    readers.emplace_back(worker(rank), "worker0/weights", alone());
+  }
+  // All of them wait when the first one comes.
+  EXPECT_EVENTUALLY(writer.status().readers.size(), 5U);
+  for (int version = 1; version <= 3; ++version) {
+    StateDict state = filled(1, 1'000'000);
+    state.at("a")[version] = 7.0;
+    const std::uint64_t number = writer.publish(state);
+    std::size_t by_others = 0;
+    for (const Subscription& each : readers) {
+      EXPECT_TRUE(each.wait_for(number)->tensors.at("a").equal(state.at("a")));
+      by_others += each.status().source == "worker0" ? 0 : 1;
+    }
+    EXPECT_GT(by_others, 0U) << version;
+  }
+  for (const Subscription& each : readers) {
+    EXPECT_EQ(each.status().whole, 1U);
+    EXPECT_EQ(each.status().changed, 2U) << "also what comes from another reader";
+  }
+}
+
 TEST_P(Publications, AWriterThatComesBackGoesOnAboveItsLastVersion) {
   start_workers(3);
   auto writer = std::make_unique<Publication>(worker(0), "weights");

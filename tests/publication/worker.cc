@@ -70,7 +70,9 @@ Publication& publication(State& state, bool as_bf16) {
 
 std::string start(State& state, std::istringstream& words) {
   sinew::WorkerOptions options;
-  words >> options.name >> options.init_method >> options.rank;
+  int rank = 0;
+  words >> options.name >> options.init_method >> rank;
+  options.rank = rank;
   options.world_size = 0;
   options.found_job = sinew::FoundJob::kRankZero;
   state.worker = sinew::init_rpc(std::move(options));
