@@ -46,6 +46,16 @@ const char* text_of(SubscriptionState::Do what) {
   return "?";
 }
 
+/// What cannot even be sent, to one that is lost above all, fails as what was.
+template <class T, class Call>
+Future<T> started(const Call& call) {
+  try {
+    return call();
+  } catch (const RpcError&) {
+    return make_failed_future<T>(std::current_exception());
+  }
+}
+
 SubscriptionState::Fault fault_of(const std::exception_ptr& error) {
   return to_status(error).code() == absl::StatusCode::kUnavailable
              ? SubscriptionState::Fault::kLost
@@ -186,10 +196,12 @@ void SubscriptionCore::ask(Attempt attempt) {
     ask.source = source_;
     offer_.reset();
   }
-  writer.async<&WeightsWriter::ask>(ask).on_done(
-      [weak = weak_from_this(), attempt](const Future<std::optional<WeightsOffer>>& done) {
-        if (const auto self = weak.lock()) self->on_offer(attempt, done);
-      });
+  using Offered = std::optional<WeightsOffer>;
+  started<Offered>([&] {
+    return writer.async<&WeightsWriter::ask>(ask);
+  }).on_done([weak = weak_from_this(), attempt](const Future<Offered>& done) {
+    if (const auto self = weak.lock()) self->on_offer(attempt, done);
+  });
 }
 
 void SubscriptionCore::on_offer(Attempt attempt, const Future<std::optional<WeightsOffer>>& done) {
@@ -264,10 +276,11 @@ void SubscriptionCore::fetch_changes(Attempt attempt) {
     }
     return take(step);
   }
-  source->snapshot.within(kFetch).async<&WeightsSnapshot::changes>(base).on_done(
-      [weak = weak_from_this(), attempt](const Future<at::Tensor>& done) {
-        if (const auto self = weak.lock()) self->on_changes(attempt, done);
-      });
+  started<at::Tensor>([&] {
+    return source->snapshot.within(kFetch).async<&WeightsSnapshot::changes>(base);
+  }).on_done([weak = weak_from_this(), attempt](const Future<at::Tensor>& done) {
+    if (const auto self = weak.lock()) self->on_changes(attempt, done);
+  });
 }
 
 void SubscriptionCore::on_changes(Attempt attempt, const Future<at::Tensor>& done) {
@@ -320,11 +333,11 @@ void SubscriptionCore::read_next(const std::shared_ptr<Whole>& whole) {
                       std::nullopt);
   }
   const std::uint64_t count = std::min(size - whole->offset, WeightsSnapshot::kMostRead);
-  source->snapshot.within(kFetch)
-      .async<&WeightsSnapshot::read>(whole->offset, count)
-      .on_done([weak = weak_from_this(), whole, count](const Future<at::Tensor>& done) {
-        if (const auto self = weak.lock()) self->on_read(whole, count, done);
-      });
+  started<at::Tensor>([&] {
+    return source->snapshot.within(kFetch).async<&WeightsSnapshot::read>(whole->offset, count);
+  }).on_done([weak = weak_from_this(), whole, count](const Future<at::Tensor>& done) {
+    if (const auto self = weak.lock()) self->on_read(whole, count, done);
+  });
 }
 
 void SubscriptionCore::on_read(const std::shared_ptr<Whole>& whole, std::uint64_t count,
@@ -341,11 +354,7 @@ void SubscriptionCore::on_read(const std::shared_ptr<Whole>& whole, std::uint64_
   }
   if (!written.ok()) return on_content(whole->attempt, written, std::nullopt);
   whole->offset += count;
-  try {
-    read_next(whole);
-  } catch (const RpcError&) {
-    fail(whole->attempt, std::current_exception());
-  }
+  read_next(whole);
 }
 
 void SubscriptionCore::on_content(Attempt attempt, absl::StatusOr<WeightsContent> content,
