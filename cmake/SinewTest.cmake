@@ -39,8 +39,7 @@ endfunction()
 add_custom_target(unit_tests)
 
 set(SINEW_UNITS_ELSEWHERE "" CACHE STRING "Folders of tests/ whose unit tests another preset has")
-set(SINEW_PROVE "autograd;gpu;launch;link;registry;rref;streams;threads" CACHE STRING
-set(SINEW_PROVE "autograd;gpu;launch;link;publication;registry;rref;threads" CACHE STRING
+set(SINEW_PROVE "autograd;gpu;launch;link;publication;registry;rref;streams;threads" CACHE STRING
     "Folders of tests/ whose proofs are run: explorations of pure machines, also with planted bugs, and what GPUs run compiles")
 
 # Whether the proofs of this folder are in this build.
