@@ -49,6 +49,7 @@ std::int64_t Players::run_episode() {
   while (steps == 0 && await_one()) {  // 0: all who played are lost
     greet();
     steps = play();
+    greet();  // who has come just before, and has played
   }
   return steps;
 }
@@ -72,10 +73,12 @@ bool Players::await_one() const {
   return false;
 }
 
-// Who has gone, or come, since the last episode.
+// Who has gone, or come. A call may say that a worker is lost before the team knows.
 void Players::greet() {
   std::vector<sinew::WorkerInfo> present;
-  for (const auto& member : team_.members()) present.push_back(member.worker);
+  for (const auto& member : team_.members()) {
+    if (member.object.peer().alive()) present.push_back(member.worker);
+  }
   const auto is_in = [](const std::vector<sinew::WorkerInfo>& all, const sinew::WorkerInfo& one) {
     return std::find(all.begin(), all.end(), one) != all.end();
   };
@@ -89,9 +92,11 @@ void Players::greet() {
 }
 
 void Players::lose(const sinew::WorkerInfo& worker) {
+  const auto known = std::find(known_.begin(), known_.end(), worker);
+  if (known == known_.end()) return;  // was told
   tell_(worker.name + " is lost; the others go on");
   agent_->call<&Agent::forget>(worker);
-  known_.erase(std::remove(known_.begin(), known_.end(), worker), known_.end());
+  known_.erase(known);
 }
 
 std::int64_t Players::play() {
