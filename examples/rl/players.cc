@@ -92,11 +92,11 @@ void Players::greet() {
 }
 
 void Players::lose(const sinew::WorkerInfo& worker) {
-  const auto known = std::find(known_.begin(), known_.end(), worker);
-  if (known == known_.end()) return;  // was told
-  tell_(worker.name + " is lost; the others go on");
   agent_->call<&Agent::forget>(worker);
+  const auto known = std::find(known_.begin(), known_.end(), worker);
+  if (known == known_.end()) return;  // was told, or never greeted
   known_.erase(known);
+  tell_(worker.name + " is lost; the others go on");
 }
 
 std::int64_t Players::play() {
