@@ -76,16 +76,12 @@ std::string StreamsManager::send(const std::shared_ptr<StreamSource>& source, Me
 void StreamsManager::on_carrier_end(const std::string& id, CarrierEnd how, bool in_reply) {
   const std::shared_ptr<StreamSource> source = find(id);
   if (source == nullptr) return;
-  if (how == CarrierEnd::kFailed && !services_.is_lost(source->target().reader)) {
-    // Messages fail before it is known that their receiver is lost, which is the better reason.
-    set_timer(services_.clock().now() + kTimeToLearn, id, &StreamsManager::on_carrier_failed);
-    return;
-  }
   if (how != CarrierEnd::kAnswered) {
-    // Who stops it runs what waits for room, and this may be any thread.
-    services_.executor()->post([weak = weak_from_this(), id] {
-      if (const auto self = weak.lock()) self->on_carrier_failed(id);
-    });
+    // Messages fail before it is known that their receiver is lost, which is the better reason. Who
+    // stops the stream runs what waits for room, and this may be any thread: so does a timer.
+    const bool is_lost = services_.is_lost(source->target().reader);
+    const auto wait = is_lost ? std::chrono::nanoseconds(0) : kTimeToLearn;
+    set_timer(services_.clock().now() + wait, id, &StreamsManager::on_carrier_failed);
     return;
   }
   // A call that has run has read its stream, and let it go. A reply may have come too late.
@@ -128,8 +124,9 @@ void StreamsManager::on_carrier_failed(const std::string& id) {
   const std::shared_ptr<StreamSource> source = find(id);
   if (source == nullptr) return;
   const WorkerInfo& reader = source->target().reader;
-  const bool is_lost = services_.is_lost(reader);
-  if (const auto link = services_.link(reader); !is_lost && link.ok() && (*link)->is_over()) {
+  const auto link = services_.link(reader);
+  const bool is_lost = services_.is_lost(reader) || !link.ok() || !(*link)->alive();
+  if (!is_lost && (*link)->is_over()) {
     // Which end is out will be known, and that is the reason.
     set_timer(services_.clock().now() + kTimeToLearn, id, &StreamsManager::on_carrier_failed);
     return;

@@ -25,7 +25,7 @@ class StreamsManager final : public Extension, public std::enable_shared_from_th
   static constexpr std::chrono::nanoseconds kTimeToBegin = std::chrono::seconds(30);
 
   /// For the reason of a message that failed to come out.
-  static constexpr std::chrono::nanoseconds kTimeToLearn = std::chrono::milliseconds(500);
+  static constexpr std::chrono::nanoseconds kTimeToLearn = std::chrono::seconds(2);
   /// Of a stream whose time is over.
   static constexpr std::chrono::nanoseconds kTimeToTell = std::chrono::seconds(5);
 
