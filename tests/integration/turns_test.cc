@@ -79,9 +79,7 @@ SINEW_METHOD(turns::pass_on, turns::free_function);
 int turns::Diary::ask(const sinew::RRef<Diary>& other) {
   return other.call<&Diary::wait_at_gate>();
 }
-int turns::pass_on(const sinew::RRef<Diary>& diary) {
-  return diary.call<&Diary::wait_at_gate>();
-}
+int turns::pass_on(const sinew::RRef<Diary>& diary) { return diary.call<&Diary::wait_at_gate>(); }
 int turns::Diary::ask_by_way_of(const sinew::WorkerInfo& worker, const sinew::RRef<Diary>& self) {
   return sinew::current_worker().peer(worker).call<&turns::pass_on>(self);
 }
@@ -261,8 +259,8 @@ TEST_P(TurnsOver, WhoIsLostLosesItsPlace) {
     const RRef<Diary> of_other = worker(2).find<Diary>("worker1/diary");
     const auto lost = of_other.async<&Diary::note>(1);
     const auto lost_too = of_other.async<&Diary::note>(2);
-    EXPECT_TRUE(eventually(
-        [&] { return worker(1).counters().at("rpc.server_active_calls") == 3; }));
+    EXPECT_TRUE(
+        eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 3; }));
   }
   cluster.kill("worker2");
   const Future<void> stays = there.async<&Diary::note>(3);
