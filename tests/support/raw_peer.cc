@@ -111,7 +111,12 @@ absl::Status RawPeer::connect(const std::string& address, const Handshake& hands
     if (!answerer.ok()) return answerer.status();
     set_peer(*answerer);
   }
-  Attempt attempt = open(address, make_hello(handshake), peer_->name);
+  Attempt attempt;
+  // As a worker does: the other end may be opening a connection itself, for a moment.
+  eventually([&] {
+    attempt = open(address, make_hello(handshake), peer_->name);
+    return attempt.refusal.refusal() != proto::BUSY;
+  });
   refused_as_ = attempt.refusal.refusal();
   if (!attempt.status.ok()) return attempt.status;
   opened_ = std::move(attempt.handler);
