@@ -1,5 +1,7 @@
 #include "sinew/examples/common/ranks.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
@@ -16,6 +18,16 @@
 
 namespace examples {
 namespace {
+
+// LibTorch's number is that of OpenMP. Debian's OpenBLAS has threads of its own, and their number
+// changes the last digits of sums: the same flags would give other losses where a launcher has not
+// set OMP_NUM_THREADS.
+void compute_on(int threads) {
+  at::set_num_threads(threads);
+  using SetThreads = void (*)(int count);
+  const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
+  if (set != nullptr) set(threads);
+}
 
 /// Whether nothing tells this process of other ranks. MPI knows them by itself.
 bool is_alone(const RankOptions& options) {
@@ -112,7 +124,7 @@ sinew::ProcessGroup join_ranks(const RankOptions& options) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int threads =
       options.threads > 0 ? options.threads : std::max(1, cores / local_ranks(group.size()));
-  at::set_num_threads(threads);
+  compute_on(threads);
   return group;
 }
 
