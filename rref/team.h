@@ -47,27 +47,27 @@ struct TeamMember {
 template <class T>
 class Team {
  public:
-  /// None; using it is undefined.
+  /// None; using it throws RpcError kFailedPrecondition.
   Team() = default;
   explicit Team(std::shared_ptr<internal::TeamCore> core) : core_(std::move(core)) {}
 
   /// The members that are ready, in the order of their ranks.
   std::vector<TeamMember<T>> members() const {
     std::vector<TeamMember<T>> members;
-    for (const internal::TeamCore::Ready& each : core_->ready()) {
+    for (const internal::TeamCore::Ready& each : core().ready()) {
       members.push_back({each.worker, object(each)});
     }
     return members;
   }
-  std::size_t size() const { return core_->ready().size(); }
+  std::size_t size() const { return core().ready().size(); }
   /// Waits until so many are ready. `timeout` as in Worker::wait_for(). Throws RpcError
   /// kDeadlineExceeded, which says what the members do, and why objects could not be made. Blocks.
   void wait_for(std::size_t members,
                 std::optional<std::chrono::nanoseconds> timeout = std::nullopt) const {
-    core_->wait_for(members, timeout);
+    core().wait_for(members, timeout);
   }
   /// What each member does, for people.
-  std::string describe() const { return core_->describe(); }
+  std::string describe() const { return core().describe(); }
 
   /// Calls the method at every member. A call that cannot be made is its member's error.
   template <auto Method, class... Args>
@@ -83,7 +83,7 @@ class Team {
   auto call_each(const ArgumentsOf& arguments_of) const {
     using Result = internal::ResultOfMethod<Method>;
     std::vector<TeamAnswer<Result>> calls;
-    for (const internal::TeamCore::Ready& each : core_->ready()) {
+    for (const internal::TeamCore::Ready& each : core().ready()) {
       const TeamMember<T> member{each.worker, object(each)};
       calls.push_back({each.worker, std::apply(
                                         [&](const auto&... arguments) {
@@ -127,7 +127,7 @@ class Team {
 
     /// `error`: of the attempt before.
     void next(std::exception_ptr error) {
-      const std::optional<internal::TeamCore::Ready> member = team_.core_->least_busy(tried_);
+      const std::optional<internal::TeamCore::Ready> member = team_.core().least_busy(tried_);
       if (!member) {
         if (error == nullptr) error = std::make_exception_ptr(team_.nobody());
         promise_.set_error(std::move(error));
@@ -184,7 +184,12 @@ class Team {
   RpcError nobody() const {
     return RpcError(
         ErrorCode::kUnavailable,
-        "team '" + core_->name() + "' has no member that is ready: " + core_->describe());
+        "team '" + core().name() + "' has no member that is ready: " + core().describe());
+  }
+
+  internal::TeamCore& core() const {
+    if (core_ == nullptr) internal::throw_no_team();
+    return *core_;
   }
 
   std::shared_ptr<internal::TeamCore> core_;

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/ids.h"
@@ -18,6 +19,8 @@
 namespace sinew::internal {
 namespace {
 
+// Of all such memory: nothing else is opened for a peer.
+constexpr char kName[] = "sinew-weights-";
 constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
 absl::Status failed(const char* call) {
@@ -42,7 +45,7 @@ absl::StatusOr<std::shared_ptr<char>> map_file(const FileDescriptor& file, std::
 }  // namespace
 
 absl::StatusOr<SharedBytes::Writer> SharedBytes::Writer::make(std::size_t size) {
-  std::string name = absl::StrFormat("sinew-weights-%016x%016x", random_secret(), random_secret());
+  std::string name = absl::StrFormat("%s%016x%016x", kName, random_secret(), random_secret());
   FileDescriptor file(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) return failed("memfd_create");
   if (::ftruncate(file.number(), static_cast<off_t>(size)) != 0) return failed("ftruncate");
@@ -98,7 +101,9 @@ absl::StatusOr<std::shared_ptr<const SharedBytes>> SharedBytes::open(const Share
   };
   // Before it is opened, which does something to some files; and afterwards, since it may be
   // another one by then.
-  if (link_of(path) != wanted) return refused("they are not there");
+  if (!absl::StartsWith(place.name, kName) || link_of(path) != wanted) {
+    return refused("they are not there");
+  }
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file.valid()) return refused(call_failure("open", errno));
   if (link_of(absl::StrCat("/proc/self/fd/", file.number())) != wanted) {

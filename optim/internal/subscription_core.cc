@@ -463,6 +463,7 @@ std::shared_ptr<const optim::Weights> SubscriptionCore::wait_for(
     std::uint64_t version, std::optional<std::chrono::nanoseconds> timeout) {
   Future<WeightsPointer> future;
   std::chrono::nanoseconds time{0};
+  std::uint64_t number = 0;
   {
     MutexLock lock(mutex_);
     if (latest_ != nullptr && latest_->version >= version) return latest_;
@@ -471,13 +472,16 @@ std::shared_ptr<const optim::Weights> SubscriptionCore::wait_for(
     time = timeout.value_or(services->default_timeout());
     Promise<WeightsPointer> promise(services->executor().get());
     future = promise.future();
-    waiters_.push_back({version, std::move(promise)});
+    number = ++last_waiter_;
+    waiters_.push_back({number, version, std::move(promise)});
   }
   try {
     return time == kNoTimeout ? future.wait() : future.wait_for(time);
   } catch (const RpcError& error) {
-    if (error.code() != ErrorCode::kDeadlineExceeded) throw;
     MutexLock lock(mutex_);
+    const auto is_it = [number](const Waiter& waiter) { return waiter.number == number; };
+    waiters_.erase(std::remove_if(waiters_.begin(), waiters_.end(), is_it), waiters_.end());
+    if (error.code() != ErrorCode::kDeadlineExceeded) throw;
     throw RpcError(
         ErrorCode::kDeadlineExceeded,
         absl::StrFormat("version %d of '%s' has not come: the newest here is %d, and %s", version,

@@ -40,6 +40,7 @@ class SubscriptionCore : public std::enable_shared_from_this<SubscriptionCore> {
   using Attempt = SubscriptionState::Attempt;
   using Fault = SubscriptionState::Fault;
   struct Waiter {
+    std::uint64_t number;
     std::uint64_t version;
     Promise<WeightsPointer> promise;
   };
@@ -98,6 +99,7 @@ class SubscriptionCore : public std::enable_shared_from_this<SubscriptionCore> {
   std::optional<WeightsSource> source_ ABSL_GUARDED_BY(mutex_);
   WeightsPointer latest_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
+  std::uint64_t last_waiter_ ABSL_GUARDED_BY(mutex_) = 0;
   optim::SubscriptionStatus counts_ ABSL_GUARDED_BY(mutex_);
   // Of the last thing that failed.
   std::string reason_ ABSL_GUARDED_BY(mutex_);

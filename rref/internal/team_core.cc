@@ -81,6 +81,10 @@ void throw_made_of_something(const std::string& members) {
                       members, members));
 }
 
+void throw_no_team() {
+  throw RpcError(ErrorCode::kFailedPrecondition, "this Team is none: Worker::team() makes one");
+}
+
 TeamCore::TeamCore(Worker worker, TeamOptions options, Make make)
     : worker_(std::move(worker)),
       options_(std::move(options)),
@@ -246,21 +250,26 @@ std::optional<TeamCore::Ready> TeamCore::least_busy(const std::vector<Incarnatio
   return least == nullptr ? std::nullopt : std::optional<Ready>(*least);
 }
 
-Future<void> TeamCore::when_ready(std::size_t count) {
-  MutexLock lock(mutex_);
-  if (objects_.size() >= count) return make_ready_future();
-  Promise<void> promise(WorkerAccess::services(worker_)->executor().get());
-  waiters_.push_back({count, promise});
-  return promise.future();
-}
-
 void TeamCore::wait_for(std::size_t count, std::optional<std::chrono::nanoseconds> timeout) {
   const std::shared_ptr<WorkerServices> services = WorkerAccess::services(worker_);
   const std::chrono::nanoseconds time = timeout.value_or(services->default_timeout());
-  const Future<void> ready = when_ready(count);
+  const Promise<void> promise(services->executor().get());
+  std::uint64_t number = 0;
+  {
+    MutexLock lock(mutex_);
+    if (objects_.size() >= count) return;
+    number = ++last_waiter_;
+    waiters_.push_back({number, count, promise});
+  }
+  const Future<void> ready = promise.future();
   try {
     time == kNoTimeout ? ready.wait() : ready.wait_for(time);
   } catch (const RpcError& error) {
+    {
+      MutexLock lock(mutex_);
+      const auto is_it = [number](const Waiter& waiter) { return waiter.number == number; };
+      waiters_.erase(std::remove_if(waiters_.begin(), waiters_.end(), is_it), waiters_.end());
+    }
     if (error.code() != ErrorCode::kDeadlineExceeded) throw;
     throw RpcError(ErrorCode::kDeadlineExceeded,
                    absl::StrFormat("team '%s' waited for %d members that are ready: %s",

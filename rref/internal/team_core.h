@@ -29,6 +29,7 @@ namespace sinew::internal {
 bool may_go_elsewhere(const std::exception_ptr& error, bool is_idempotent);
 [[noreturn]] void throw_published_made(const std::string& members);
 [[noreturn]] void throw_made_of_something(const std::string& members);
+[[noreturn]] void throw_no_team();
 
 /// A Team without its type: a TeamTable with the worker's events, timers and lock. Thread-safe.
 /// Held by shared_ptr.
@@ -55,9 +56,7 @@ class TeamCore final : public std::enable_shared_from_this<TeamCore> {
   /// The one with the fewest calls under way, but those in `without`; those with equally few take
   /// turns. Empty: there is none.
   std::optional<Ready> least_busy(const std::vector<Incarnation>& without) const;
-  /// Completes when so many are ready.
-  Future<void> when_ready(std::size_t count);
-  /// Throws kDeadlineExceeded, which says what the others do.
+  /// Waits until so many are ready. Throws kDeadlineExceeded, which says what the others do.
   void wait_for(std::size_t count, std::optional<std::chrono::nanoseconds> timeout);
   /// What the members do, for people.
   std::string describe() const;
@@ -65,6 +64,7 @@ class TeamCore final : public std::enable_shared_from_this<TeamCore> {
 
  private:
   struct Waiter {
+    std::uint64_t number;
     std::size_t count;
     Promise<void> promise;
   };
@@ -90,6 +90,7 @@ class TeamCore final : public std::enable_shared_from_this<TeamCore> {
   std::map<Incarnation, Ready> objects_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   Clock::TimePoint armed_for_ ABSL_GUARDED_BY(mutex_) = Clock::TimePoint::max();
+  std::uint64_t last_waiter_ ABSL_GUARDED_BY(mutex_) = 0;
   mutable std::uint64_t next_ ABSL_GUARDED_BY(mutex_) = 0;
   // The last one: its function uses the others.
   MemberWatch watch_;

@@ -25,6 +25,7 @@
 #include "c10/core/StreamGuard.h"
 #include "sinew/rpc/base/threads/executor.h"
 #include "sinew/rpc/batcher.h"
+#include "sinew/tests/coroutines/signal.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/fake_device.h"
 #include "sinew/tests/support/fake_streams.h"
@@ -41,31 +42,7 @@ class Tracked {
   static inline std::atomic<int> living{0};
 };
 
-/// Futures that a test completes, and how many wait for one.
-class Signal {
- public:
-  sinew::Future<int> get() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    promises_.emplace_back(nullptr);
-    return promises_.back().future();
-  }
-  std::size_t size() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return promises_.size();
-  }
-  std::vector<sinew::Promise<int>> take() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return std::exchange(promises_, {});
-  }
-  void send(int value) {
-    for (const auto& promise : take()) promise.set_value(value);
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::vector<sinew::Promise<int>> promises_;
-};
-
+using sinew::testing::Signal;
 Signal signal;
 
 std::int64_t rank_of_worker();

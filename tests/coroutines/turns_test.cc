@@ -1,47 +1,17 @@
 // Coroutines of objects that are called by one at a time.
 
 #include <algorithm>
-#include <mutex>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "sinew/rpc/coroutine.h"
+#include "sinew/tests/coroutines/signal.h"
 #include "sinew/tests/support/cluster.h"
 
 namespace turned {
 
-/// Futures that a test completes.
-class Signal {
- public:
-  sinew::Future<int> get() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    promises_.emplace_back(nullptr);
-    return promises_.back().future();
-  }
-  std::size_t size() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return promises_.size();
-  }
-  void send(int value) {
-    std::vector<sinew::Promise<int>> promises;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      promises.swap(promises_);
-    }
-    for (const auto& promise : promises) promise.set_value(value);
-  }
-  void drop() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    std::exchange(promises_, {});
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::vector<sinew::Promise<int>> promises_;
-};
-Signal signal;
+sinew::testing::Signal signal;
 
 /// Without a mutex. Counts how many are in it at once.
 class Lonely {
@@ -87,7 +57,7 @@ namespace {
 class CoroutineTurns : public testing::ClusterTest {
  protected:
   void TearDown() override {
-    turned::signal.drop();
+    turned::signal.take();
     ClusterTest::TearDown();
   }
   Peer callee() const { return worker(0).peer(1); }

@@ -206,6 +206,12 @@ TEST_F(Teams, OfPublishedObjects) {
             ErrorCode::kInvalidArgument);
 }
 
+TEST_F(Teams, NoneSaysSo) {
+  const RpcError none = error_of([] { Team<Player>().wait_for(1); });
+  EXPECT_EQ(none.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(none.message(), HasSubstr("Worker::team() makes one"));
+}
+
 TEST_F(Teams, WithoutNewcomersItStaysAsItWas) {
   testing::Cluster job(open_job({"lead", "player1"}));
   TeamOptions options = watched("player*");
