@@ -99,10 +99,16 @@ class Team {
   template <auto Method, class... Args>
   auto call_any(const Args&... arguments) const {
     using Result = internal::ResultOfMethod<Method>;
-    const auto attempt = std::make_shared<Anywhere<Method, Result, Args...>>(
-        *this, std::tuple<std::decay_t<Args>...>(arguments...));
-    attempt->next(nullptr);
-    return attempt->future();
+    if constexpr (internal::check_member_call<Method, T, const Args&...>()) {
+      // The parameters' own types: an argument may refer to what is gone by the next attempt.
+      using Values = typename internal::MethodTraits<decltype(Method)>::values;
+      const auto attempt =
+          std::make_shared<Anywhere<Method, Result, Values>>(*this, Values(arguments...));
+      attempt->next(nullptr);
+      return attempt->future();
+    } else {
+      return Future<Result>();
+    }
   }
 
   /// The same team, with other options for what is called through the result: RRef::with().
@@ -118,10 +124,10 @@ class Team {
   }
 
  private:
-  template <auto Method, class Result, class... Args>
-  class Anywhere : public std::enable_shared_from_this<Anywhere<Method, Result, Args...>> {
+  template <auto Method, class Result, class Values>
+  class Anywhere : public std::enable_shared_from_this<Anywhere<Method, Result, Values>> {
    public:
-    Anywhere(Team team, std::tuple<std::decay_t<Args>...> arguments)
+    Anywhere(Team team, Values arguments)
         : team_(std::move(team)), arguments_(std::move(arguments)) {}
     Future<Result> future() const { return promise_.future(); }
 
@@ -159,7 +165,7 @@ class Team {
     }
 
     const Team team_;
-    const std::tuple<std::decay_t<Args>...> arguments_;
+    const Values arguments_;
     const Promise<Result> promise_;
     std::vector<Incarnation> tried_;
   };
@@ -233,6 +239,23 @@ TeamCore::Make make_member(F make) {
   };
 }
 
+/// By the constructor that others call, with values of its parameters' types: arguments may refer
+/// to what is gone when a member comes back.
+template <class T, class... Args>
+TeamCore::Make make_from(Args&&... arguments) {
+  if constexpr (Making<T>::check()) {
+    using Traits = MethodTraits<typename Making<T>::template constructor<>>;
+    if constexpr (check_arguments(typename Traits::parameters(), TypeList<Args&&...>())) {
+      return make_member<T>(
+          [values = typename Traits::values(std::forward<Args>(arguments)...)](const Peer& peer) {
+            return std::apply(
+                [&peer](const auto&... each) { return peer.template remote<T>(each...); }, values);
+          });
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace internal
 
 template <class T, class... Args>
@@ -247,11 +270,7 @@ Team<T> Worker::team(const TeamOptions& options, Args&&... arguments) const {
   } else if constexpr (sizeof...(Args) == 0 && !internal::made_of_nothing_v<T>) {
     internal::throw_made_of_something(options.members);
   } else {
-    make = internal::make_member<T>([arguments = std::tuple<std::decay_t<Args>...>(
-                                         std::forward<Args>(arguments)...)](const Peer& peer) {
-      return std::apply([&peer](const auto&... each) { return peer.template remote<T>(each...); },
-                        arguments);
-    });
+    make = internal::make_from<T>(std::forward<Args>(arguments)...);
   }
   auto core = std::make_shared<internal::TeamCore>(*this, options, std::move(make));
   core->start();

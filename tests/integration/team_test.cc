@@ -33,6 +33,7 @@ class Player {
   }
   int add(int number) { return number + 1; }
   int ask() { return ++asked; }
+  std::string greet(const std::string& whom) { return "hello " + whom; }
   void shout() {}
 
  private:
@@ -41,7 +42,7 @@ class Player {
 
 }  // namespace teamed
 
-SINEW_SERVICE(teamed::Player, (std::string), play, wait, add, ask, shout);
+SINEW_SERVICE(teamed::Player, (std::string), play, wait, add, ask, greet, shout);
 SINEW_IDEMPOTENT(teamed::Player::ask);
 
 namespace sinew {
@@ -180,7 +181,7 @@ TEST_F(Teams, AnObjectThatCannotBeMadeIsTriedAgainAndGivenUp) {
 
 TEST_F(Teams, AnyoneIsTheLeastBusyAndAnotherOneWhereThatIsSafe) {
   testing::Cluster job(open_job({"lead", "player1", "player2"}));
-  const Team<Player> team = job.worker("lead").team<Player>("player*", std::string("p"));
+  const Team<Player> team = job.worker("lead").team<Player>("player*", "p");
   team.wait_for(2);
   const Future<std::string> first = team.call_any<&Player::wait>();
   const Future<std::string> second = team.call_any<&Player::wait>();
@@ -190,6 +191,8 @@ TEST_F(Teams, AnyoneIsTheLeastBusyAndAnotherOneWhereThatIsSafe) {
   // Each has had one: they were two. Who is lost is no answer to a call that may run twice.
   job.faults().fail(testing::calls<&Player::ask>().at("player1"));
   for (int i = 1; i <= 6; ++i) EXPECT_EQ(team.call_any<&Player::ask>().wait(), i);
+  EXPECT_EQ(team.call_any<&Player::greet>("all").wait(), "hello all");
+  EXPECT_THAT(team.call_all<&Player::greet>("all").values(), ElementsAre("hello all", "hello all"));
 }
 
 TEST_F(Teams, OfPublishedObjects) {
