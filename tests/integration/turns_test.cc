@@ -222,14 +222,17 @@ TEST_P(TurnsOver, WhoWaitsIsToldBeforeItsTimeIsOver) {
   const RRef<Diary> diary = make();
   const Future<int> first = diary.async<&Diary::wait_at_gate>();
   ASSERT_TRUE(turns::gate.wait_for_arrivals(1));
-  std::vector<Future<void>> waiting;
-  for (int i = 0; i < 4; ++i) waiting.push_back(diary.within(4s).async<&Diary::note>(i));
-  const RpcError late = error_of([&] { waiting.back().wait(); });
-  EXPECT_EQ(late.code(), ErrorCode::kDeadlineExceeded) << late.what();
-  if (late.origin() == ErrorOrigin::kCallee) {
-    expect_not_run(late, ErrorCode::kDeadlineExceeded);
-    EXPECT_THAT(late.message(), HasSubstr("calls of the same object"));
+  RpcError late(ErrorCode::kUnknown, "");
+  // Where the machine has stood still for longer than the grace, another one is asked.
+  for (int i = 0; i < 5 && late.origin() != ErrorOrigin::kCallee; ++i) {
+    const Future<void> before = diary.within(4s).async<&Diary::note>(1);
+    const Future<void> behind = diary.within(4s).async<&Diary::note>(2);
+    late = error_of([&] { behind.wait(); });
+    EXPECT_EQ(late.code(), ErrorCode::kDeadlineExceeded) << late.what();
   }
+  EXPECT_EQ(late.origin(), ErrorOrigin::kCallee);
+  expect_not_run(late, ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(late.message(), HasSubstr("calls of the same object"));
   turns::gate.open();
   EXPECT_EQ(first.wait(), 1);
   EXPECT_TRUE(diary.call<&Diary::notes>().empty());
