@@ -12,6 +12,7 @@
 #include "sinew/autograd/internal/message_edges.h"
 #include "sinew/autograd/internal/pass_messages.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/calls/state_report.h"
 #include "sinew/rpc/calls/worker_services.h"
 
 namespace sinew::internal {
@@ -402,6 +403,26 @@ void AutogradManager::on_receive(MessageRoute& route, MessageKind kind, const st
   if (kind == MessageKind::kCall) route.set_ambient(std::make_shared<ContextWork>(context, call));
   route.set_tensor_hook(
       std::make_shared<IncomingEdges>(context, route.peer(), attachment.message(), call));
+}
+
+void AutogradManager::report(StateReport& report) const {
+  if (!report.wants("contexts")) return;
+  std::vector<std::shared_ptr<ContextState>> contexts;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, context] : contexts_) contexts.push_back(context);
+  }
+  for (const auto& context : contexts) {
+    proto::GradientContext* const told = report.add(*report.state().mutable_contexts(), "contexts");
+    if (told == nullptr) continue;
+    const ContextState::Sizes sizes = context->sizes();
+    told->set_creator(context->id().creator.value);
+    told->set_serial(context->id().serial);
+    told->set_sends(sizes.sends);
+    told->set_receives(sizes.recvs);
+    told->set_passes(sizes.passes);
+    for (const WorkerInfo& peer : context->peers()) write_identity(peer, *told->add_peers());
+  }
 }
 
 }  // namespace sinew::internal

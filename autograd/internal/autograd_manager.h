@@ -97,6 +97,7 @@ class AutogradManager final : public Extension,
   void on_worker_fenced(const WorkerInfo& worker) override;
   void on_worker_lost(const WorkerInfo& worker) override { on_worker_fenced(worker); }
   void add_counters(Counters& counters) const override;
+  void report(StateReport& report) const override;
   void begin_message(MessageRoute& route, const std::shared_ptr<void>& ambient) override;
   std::string on_send(MessageRoute& route) override;
   /// Warns, once, if a context of this worker is open: the call was meant to be in it.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "sinew/groups/internal/store_timeout.h"
+#include "sinew/rpc/base/credit.h"
 #include "sinew/rpc/base/error.h"
 
 namespace sinew::internal {
@@ -195,6 +196,14 @@ bool GroupEngine::begin_in_place(Operation& operation) {
 // Who fails or destroys the group ends this too: by the backend's abort().
 void GroupEngine::wait_in_place(Operation& operation, const c10::intrusive_ptr<c10d::Work>& work) {
   const std::chrono::nanoseconds timeout = operation.timeout.value_or(setup_.timeout);
+  {
+    MutexLock lock(mutex_);
+    in_place_[&operation] = is_collective(operation) ? last_number_ : 0;
+  }
+  const Credit seen([this, &operation] {
+    MutexLock lock(mutex_);
+    in_place_.erase(&operation);
+  });
   try {
     work->wait(std::max(std::chrono::duration_cast<std::chrono::milliseconds>(timeout),
                         std::chrono::milliseconds(1)));

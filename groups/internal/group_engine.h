@@ -31,6 +31,7 @@
 
 namespace sinew::internal {
 
+class StateReport;
 class WorkerServices;
 
 /// One operation of a group, as it goes to a backend.
@@ -108,6 +109,8 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
   /// The worker that watch() was called with, if that is still there.
   std::optional<Worker> worker() const;
   void destroy();
+  /// What operators see of it.
+  void report(StateReport& report) const;
 
  private:
   using Id = GroupLife::OperationId;
@@ -173,6 +176,8 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
   mutable Mutex mutex_;
   GroupLife life_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Id, std::shared_ptr<Pending>> pending_ ABSL_GUARDED_BY(mutex_);
+  /// Those that run in the threads of their callers, and their numbers.
+  absl::flat_hash_map<const Operation*, std::uint64_t> in_place_ ABSL_GUARDED_BY(mutex_);
   /// Collectives that have not gone to the backend.
   std::deque<Id> queue_ ABSL_GUARDED_BY(mutex_);
   /// A thread takes from the queue, or an operation at its head is being compared.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "sinew/groups/internal/group_engine.h"
+#include "sinew/groups/internal/groups_manager.h"
 #include "sinew/groups/internal/store_timeout.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/worker_services.h"
@@ -130,6 +131,7 @@ std::optional<Worker> GroupEngine::worker() const {
 
 void GroupEngine::watch(const Worker& worker) {
   watched_ = WorkerAccess::services(worker)->weak_services();
+  GroupsManager::of(worker)->add(weak_from_this());
   watch_ = worker.on_member([weak = weak_from_this()](const MemberEvent& event) {
     const auto self = weak.lock();
     if (self == nullptr) return;

@@ -1,12 +1,15 @@
 #include "sinew/groups/internal/groups_manager.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "sinew/groups/internal/group_engine.h"
 #include "sinew/groups/internal/group_runtime.h"
 #include "sinew/groups/internal/layer.h"
 #include "sinew/groups/internal/store_service.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/calls/state_report.h"
 #include "sinew/rpc/wire/bounded_parse.h"
 
 namespace sinew::internal {
@@ -57,6 +60,26 @@ void GroupsManager::on_note(const WorkerInfo& from, std::string body) {
 void GroupsManager::on_worker_fenced(const WorkerInfo& worker) { (void)worker; }
 void GroupsManager::on_worker_lost(const WorkerInfo& worker) { (void)worker; }
 void GroupsManager::add_counters(Counters& counters) const { (void)counters; }
+
+void GroupsManager::add(std::weak_ptr<GroupEngine> group) {
+  MutexLock lock(mutex_);
+  groups_.erase(std::remove_if(groups_.begin(), groups_.end(),
+                               [](const auto& each) { return each.expired(); }),
+                groups_.end());
+  groups_.push_back(std::move(group));
+}
+
+void GroupsManager::report(StateReport& report) const {
+  if (!report.wants("groups")) return;
+  std::vector<std::weak_ptr<GroupEngine>> groups;
+  {
+    MutexLock lock(mutex_);
+    groups = groups_;
+  }
+  for (const auto& each : groups) {
+    if (const auto group = each.lock()) group->report(report);
+  }
+}
 
 Future<std::vector<std::string>> GroupsManager::drain_async(DrainScope scope,
                                                             Clock::TimePoint deadline) {

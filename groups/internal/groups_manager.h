@@ -5,12 +5,15 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/worker.h"
 
 namespace sinew::internal {
 
+class GroupEngine;
 class StoreService;
 
 /// A worker's part in stores and groups: at rank 0 it serves the store of the job.
@@ -25,12 +28,15 @@ class GroupsManager final : public Extension, public std::enable_shared_from_thi
   ~GroupsManager() override;
 
   const std::shared_ptr<StoreService>& store() const { return store_; }
+  /// A group whose members are workers of this one's job.
+  void add(std::weak_ptr<GroupEngine> group);
 
   std::string_view layer() const override { return "groups"; }
   void on_note(const WorkerInfo& from, std::string body) override;
   void on_worker_fenced(const WorkerInfo& worker) override;
   void on_worker_lost(const WorkerInfo& worker) override;
   void add_counters(Counters& counters) const override;
+  void report(StateReport& report) const override;
   Future<std::vector<std::string>> drain_async(DrainScope scope,
                                                Clock::TimePoint deadline) override;
   void stop() override;
@@ -40,6 +46,9 @@ class GroupsManager final : public Extension, public std::enable_shared_from_thi
 
   WorkerServices& services_;
   const std::shared_ptr<StoreService> store_;
+
+  mutable Mutex mutex_;
+  std::vector<std::weak_ptr<GroupEngine>> groups_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sinew::internal

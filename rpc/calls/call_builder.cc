@@ -192,6 +192,10 @@ void CallBuilder::send(std::unique_ptr<PendingCall> pending) {
   cancel_with(state.peer.options().cancellation);
   if (const CallContext* parent = CallContext::current_or_null()) {
     cancel_with(parent->cancellation());
+    pending->parent_caller = parent->caller().incarnation;
+    if (const auto* served = dynamic_cast<const Invocation*>(parent)) {
+      pending->parent_id = served->call_id();
+    }
   }
   pending->cancellations = std::move(state.cancellations);
   if (state.peer.options().retry.has_value()) {

@@ -33,6 +33,7 @@ class Error;
 
 namespace sinew::internal {
 
+class StateReport;
 class WorkerServices;
 
 /// Calls over the link with one incarnation of another worker, both ways: those that this worker
@@ -96,6 +97,13 @@ class CallLink final : public LinkUser,
 
   /// Whether control calls of the peer are being served, or their answers on their way.
   bool is_answering() const;
+
+  // --- For operators.
+
+  /// The link, and the calls over it.
+  void report(StateReport& report) const;
+  /// Cancels the call of the peer with that number. False: none is being served.
+  bool cancel_call_of_peer(std::uint64_t id);
 
   // --- The end.
 

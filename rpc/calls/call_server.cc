@@ -1,6 +1,7 @@
 #include "sinew/rpc/calls/call_server.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,8 +13,11 @@
 #include "sinew/rpc/base/nearest_text.h"
 #include "sinew/rpc/calls/envelope.h"
 #include "sinew/rpc/calls/invocation.h"
+#include "sinew/rpc/calls/method_stats.h"
+#include "sinew/rpc/calls/operator_methods.h"
 #include "sinew/rpc/calls/queue_limits.h"
 #include "sinew/rpc/calls/serve.h"
+#include "sinew/rpc/calls/state_report.h"
 #include "sinew/rpc/calls/unary_sink.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/link/link_lanes.h"
@@ -65,6 +69,7 @@ CallServer::CallServer(WorkerServices& services, WrapReplySink wrap_sink)
   for (const std::string& name : methods.names()) {
     const MethodTable::Entry& method = *methods.find(name);
     has_turns_ = has_turns_ || method.rules.turns() != OneAtATime::kNo;
+    stats_[&method] = std::make_unique<MethodStats>();
     if (!method.rules.has_limits()) continue;
     loads_[&method] =
         std::make_shared<MethodLoad>(method.rules.max_calls(), method.rules.max_bytes());
@@ -82,6 +87,11 @@ const MethodTable::Entry* CallServer::find_method(std::string_view name) const {
 std::shared_ptr<MethodLoad> CallServer::find_load(const MethodTable::Entry& method) const {
   const auto found = loads_.find(&method);
   return found == loads_.end() ? nullptr : found->second;
+}
+
+MethodStats* CallServer::find_stats(const MethodTable::Entry& method) const {
+  const auto found = stats_.find(&method);
+  return found == stats_.end() ? nullptr : found->second.get();
 }
 
 std::int64_t CallServer::limited_calls() const {
@@ -155,6 +165,8 @@ absl::Status CallServer::open(std::vector<std::string> names) {
   };
   add({kFetchMethod, "", &serve_fetch_value});
   add({kListMethodsMethod, "()->map<text,text>", &serve_list});
+  add({kOperatorStateMethod, "", &serve_operator_state});
+  add({kOperatorCancelMethod, "", &serve_operator_cancel});
   for (const auto& extension : services_.extensions()) {
     for (const Extension::Method& method : extension->methods()) {
       add({method.name, "", method.serve});
@@ -262,8 +274,74 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   sink->watch(invocation);
   sink->watch_queue(invocation);
   // What is earlier gRPC sees to.
-  if (own < by_transport) sink->end_at(own, invocation, std::move(method));
+  if (own < by_transport) sink->end_at(own, invocation, method);
+  remember(invocation);
+  if (is_for_operators(method)) return serve_beside(std::move(invocation));
   start({std::move(invocation)});
+}
+
+// Where all threads are taken, operators want to know by what.
+void CallServer::serve_beside(std::shared_ptr<Invocation> call) {
+  {
+    MutexLock lock(mutex_);
+    if (closed_ || !open_) {
+      lock.unlock();
+      return call->abort(absl::UnavailableError(
+          absl::StrFormat("worker '%s' is joining its job, or leaves it", services_.self().name)));
+    }
+  }
+  call->enter_queue();
+  services_.control_executor().post([call = std::move(call)] { call->start(); });
+}
+
+void CallServer::remember(const std::shared_ptr<Invocation>& of_client) {
+  MutexLock lock(mutex_);
+  if (of_clients_.size() >= clients_looked_at_) {
+    of_clients_.erase(std::remove_if(of_clients_.begin(), of_clients_.end(),
+                                     [](const auto& each) { return each.expired(); }),
+                      of_clients_.end());
+    clients_looked_at_ = std::max(kFewOfClients, 2 * of_clients_.size());
+  }
+  of_clients_.push_back(of_client);
+}
+
+std::vector<std::shared_ptr<Invocation>> CallServer::calls_of_clients() const {
+  std::vector<std::shared_ptr<Invocation>> calls;
+  MutexLock lock(mutex_);
+  for (const auto& each : of_clients_) {
+    if (auto call = each.lock()) calls.push_back(std::move(call));
+  }
+  return calls;
+}
+
+bool CallServer::cancel_call_of_client(std::uint64_t id) {
+  bool is_there = false;
+  for (const auto& call : calls_of_clients()) {
+    if (call->call_id() != id || call->has_replied()) continue;
+    call->cancel();
+    is_there = true;
+  }
+  return is_there;
+}
+
+void CallServer::report(StateReport& report) const {
+  if (report.wants("served_calls")) {
+    for (const auto& call : calls_of_clients()) call->report(report);
+  }
+  if (!report.wants("methods")) return;
+  for (const auto& [method, stats] : stats_) {
+    if (stats->calls() == 0) continue;
+    proto::MethodState* const state = report.add(*report.state().mutable_methods(), "methods");
+    if (state == nullptr) continue;
+    state->set_name(std::string(method->name));
+    state->set_calls(stats->calls());
+    state->set_errors(stats->errors());
+    state->set_time_us(stats->time_us());
+    state->set_bytes(stats->bytes());
+    for (std::size_t power = 0; power < MethodStats::kPowers; ++power) {
+      state->add_by_power(stats->of_power(power));
+    }
+  }
 }
 
 // ---- Ends.

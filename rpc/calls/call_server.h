@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,7 +26,9 @@
 
 namespace sinew::internal {
 
+class MethodStats;
 class ReplySink;
+class StateReport;
 struct ArrivedCall;
 class WorkerServices;
 
@@ -49,6 +52,14 @@ class CallServer final : public UnaryHandler {
   const MethodTable::Entry* nearest_method(const CallContext& call) const;
   /// How much of a method that it serves is under way; null for one without limits.
   std::shared_ptr<MethodLoad> find_load(const MethodTable::Entry& method) const;
+
+  /// What has become of its calls so far; null for a method of a layer.
+  MethodStats* find_stats(const MethodTable::Entry& method) const;
+  /// What operators see of the calls of clients, and of all methods.
+  void report(StateReport& report) const;
+  bool cancel_call_of_client(std::uint64_t id);
+  /// Held while a call tells what it is, and while one lets go of that before its end.
+  Mutex& reports() { return reports_; }
 
   /// Whether methods are served that wait for their turn.
   bool has_turns() const { return has_turns_; }
@@ -116,11 +127,17 @@ class CallServer final : public UnaryHandler {
   /// Calls under way of methods that have limits.
   std::int64_t limited_calls() const;
 
+  std::vector<std::shared_ptr<Invocation>> calls_of_clients() const;
+
   // UnaryHandler
   void on_unary_call(std::unique_ptr<UnaryCall> call) override;
 
  private:
+  static constexpr std::size_t kFewOfClients = 64;
+
   void post(std::vector<std::shared_ptr<Invocation>> calls);
+  void remember(const std::shared_ptr<Invocation>& of_client);
+  void serve_beside(std::shared_ptr<Invocation> call);
 
   WorkerServices& services_;
   const WrapReplySink wrap_sink_;
@@ -128,6 +145,7 @@ class CallServer final : public UnaryHandler {
   absl::flat_hash_map<std::string, MethodTable::Entry> layer_methods_;
   // Constant after construction.
   absl::flat_hash_map<const MethodTable::Entry*, std::shared_ptr<MethodLoad>> loads_;
+  absl::flat_hash_map<const MethodTable::Entry*, std::unique_ptr<MethodStats>> stats_;
   bool has_turns_ = false;
   const std::shared_ptr<ObjectTurns> turns_ = std::make_shared<ObjectTurns>();
   const std::shared_ptr<ObjectTurns> lines_ = std::make_shared<ObjectTurns>();
@@ -136,6 +154,7 @@ class CallServer final : public UnaryHandler {
   Made made_;
   Refused refused_;
   RateLimitedLog refusals_;
+  Mutex reports_;
 
   mutable Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
@@ -143,6 +162,9 @@ class CallServer final : public UnaryHandler {
   // When the log has heard of calls that wait.
   std::optional<Clock::TimePoint> queue_told_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Invocation>> held_ ABSL_GUARDED_BY(mutex_);
+  // Of clients: those that have ended are dropped when others come.
+  std::vector<std::weak_ptr<Invocation>> of_clients_ ABSL_GUARDED_BY(mutex_);
+  std::size_t clients_looked_at_ ABSL_GUARDED_BY(mutex_) = kFewOfClients;
 };
 
 }  // namespace sinew::internal

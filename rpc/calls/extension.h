@@ -37,6 +37,7 @@ using Counters = std::map<std::string, std::int64_t>;
 namespace internal {
 
 class Invocation;
+class StateReport;
 class TensorHook;
 class WorkerServices;
 
@@ -201,6 +202,8 @@ class Extension {
 
   /// Adds the layer's numbers.
   virtual void add_counters(Counters& counters) const = 0;
+  /// Tells operators what it has. Control executor.
+  virtual void report(StateReport& report) const { (void)report; }
 
   /// A call or a reply is about to be written by work that `ambient` follows (never null): the
   /// layer may set the route's tensor hook. Calling thread.

@@ -14,6 +14,7 @@
 #include "sinew/rpc/calls/error_codec.h"
 #include "sinew/rpc/calls/invocation_request.h"
 #include "sinew/rpc/calls/message_layers.h"
+#include "sinew/rpc/calls/method_stats.h"
 #include "sinew/rpc/calls/serve.h"
 #include "sinew/rpc/calls/served_error.h"
 #include "sinew/rpc/calls/type_text.h"
@@ -100,6 +101,8 @@ void Invocation::refuse_queued(std::chrono::nanoseconds waited) {
   refused_ = services_.server().explain_queued(waited);
   queue_room_ = std::move(arrived_.room);
   serve();
+  MutexLock lock(services_.server().reports());
+  reported_.store(nullptr, std::memory_order_relaxed);
   request_.reset();
 }
 
@@ -119,6 +122,7 @@ void Invocation::serve() {
 absl::Status Invocation::make_request() {
   absl::Status read = arrived_.read();
   request_ = std::make_unique<Request>(services_, std::move(arrived_));
+  reported_.store(request_.get(), std::memory_order_release);
   request_->results.set_describe([this] {
     return absl::StrFormat("the result of method '%s' for worker '%s'", printable(method(), 512),
                            printable(caller_.name, 512));
@@ -444,6 +448,14 @@ void Invocation::send_claimed(absl::FunctionRef<void()> fill) {
   }
 }
 
+void Invocation::count(Outcome outcome) const {
+  if (request_->method == nullptr) return;
+  MethodStats* const stats = services_.server().find_stats(*request_->method);
+  if (stats == nullptr) return;
+  stats->add(services_.clock().now() - arrived_at_, request_->size_bytes,
+             outcome == Outcome::kError);
+}
+
 void Invocation::send_reply() {
   proto::Reply& reply = *request_->reply->mutable_reply();
   reply.set_id(call_id());
@@ -457,6 +469,7 @@ void Invocation::send_reply() {
     return send_instead(fits);
   }
   frame.payloads = std::move(request_->results.payloads());
+  count(Outcome::kResult);
   request_->room.give_back();
   sink_->on_reply(call_id(), std::move(frame), request_->reply_route.take_on_end());
 }
@@ -484,6 +497,7 @@ void Invocation::send_instead(const absl::Status& too_large) {
 void Invocation::send_error(const ErrorInfo& info) {
   proto::Error error;
   write_error(info, error);
+  count(Outcome::kError);
   request_->room.give_back();
   sink_->on_error(call_id(), error);
 }

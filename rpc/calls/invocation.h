@@ -34,6 +34,8 @@ class Error;
 
 namespace sinew::internal {
 
+class StateReport;
+
 class Invocation;
 struct AuthenticatedPeer;
 
@@ -100,12 +102,13 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   /// so. Nothing if it was refused in the queue.
   void start();
   /// Whether it waits for its turn at its object, if it is in the queue.
-  bool waits_for_turn() const { return waits_for_turn_.load(std::memory_order_relaxed); }
+  bool waits_for_turn() const { return waits_for_turn_.load(std::memory_order_acquire); }
   /// Replies that it did not run, and why, if it is in the queue, where it has waited for so long:
   /// from then on it never starts. On the control executor. What it holds is let go of; the room
   /// that it takes of what its caller may send is given back when the queue for threads comes to
   /// it, which bounds that queue.
   void refuse_queued(std::chrono::nanoseconds waited);
+  bool has_replied() const { return replied_.load(std::memory_order_acquire); }
   /// The caller no longer waits.
   void cancel() { cancellation_.cancel(); }
   /// The call takes room of what its caller may send until it is answered, not only until it
@@ -124,6 +127,10 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   /// As ArrivedCall::id.
   std::uint64_t call_id() const { return id_; }
   WorkerServices& services() const { return services_; }
+  /// Where its caller is, as AuthenticatedPeer has it.
+  std::string remote_address() const;
+  /// What operators see of it. Any thread.
+  void report(StateReport& report) const;
   /// For what may outlive the worker.
   const std::weak_ptr<WorkerServices>& weak_services() const { return weak_services_; }
   /// That of the call, not of the reply.
@@ -210,6 +217,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void send_error(const ErrorInfo& info);
   void send_instead(const absl::Status& too_large);
   bool claim_reply();
+  enum class Outcome { kResult, kError };
+  void count(Outcome outcome) const;
 
   WorkerServices& services_;
   // A handler's future may be completed, or forgotten, when the worker is gone.
@@ -226,6 +235,9 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   // Until request_ is made.
   ArrivedCall arrived_;
   std::unique_ptr<Request> request_;
+  // The same, for report(): from when the call has been read until it is let go of, which is done
+  // under CallServer::reports().
+  std::atomic<const Request*> reported_{nullptr};
   // Written before the method is entered.
   bool retain_begun_ = false;
   std::exception_ptr layers_failed_;

@@ -42,7 +42,7 @@ Task Invocation::later(void (Invocation::*step)()) {
 void Invocation::line_up() {
   request_->turn =
       std::make_unique<CallTurn>(request_->method->rules.turns(), services_.server().turns());
-  waits_for_turn_.store(true, std::memory_order_relaxed);
+  waits_for_turn_.store(true, std::memory_order_release);
   enter_queue();
   const auto take = [self = shared_from_this(), lines = services_.server().lines()] {
     CallTurn& own = *self->request_->turn;

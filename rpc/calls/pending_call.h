@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "c10/core/Stream.h"
 #include "sinew/rpc/base/future.h"
+#include "sinew/rpc/base/ids.h"
 #include "sinew/rpc/base/threads/timer_queue.h"
 #include "sinew/rpc/calls/extension.h"
 #include "sinew/rpc/cancellation.h"
@@ -60,6 +62,9 @@ class PendingCall {
   // Filled in by CallBuilder, read by the link.
   std::string method;
   Clock::TimePoint started;
+  /// The call that was being served when it was made: who has made that, and its number there.
+  Incarnation parent_caller;
+  std::uint64_t parent_id = 0;
   Clock::TimePoint deadline = Clock::TimePoint::max();
   /// Its caller waits for it, so it may wait for room too; otherwise it fails where there is none.
   bool waits_for_room = false;

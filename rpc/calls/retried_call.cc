@@ -82,6 +82,8 @@ void RetriedCall::send(const std::shared_ptr<CallLink>& link, MessageRoute& rout
   auto attempt = std::make_unique<Attempt>(shared_from_this(), link);
   attempt->method = pending_->method;
   attempt->started = pending_->started;
+  attempt->parent_caller = pending_->parent_caller;
+  attempt->parent_id = pending_->parent_id;
   attempt->deadline = pending_->deadline;
   attempt->waits_for_room = pending_->waits_for_room;
   attempt->cancellations = pending_->cancellations;

@@ -30,6 +30,7 @@ namespace internal {
 class CallLink;
 class CallServer;
 class MessageDevices;
+class StateReport;
 
 /// A link that has ended by itself.
 struct EndedLink {
@@ -63,6 +64,11 @@ class WorkerServices : public ControlPlane {
   virtual CallServer& server() = 0;
   virtual MessageDevices& devices() = 0;
   virtual const std::vector<std::shared_ptr<Extension>>& extensions() const = 0;
+  /// Tells operators of the worker.
+  virtual void report(StateReport& report) = 0;
+  /// Cancels the call that it serves of that worker (empty: of a client) under that number. False:
+  /// there is none.
+  virtual bool cancel_served(const std::string& caller, std::uint64_t id) = 0;
   /// Null when there is none. Throws kFailedPrecondition in a forked child.
   virtual Extension* extension(std::string_view layer) const = 0;
   /// On the control executor. Whether the extensions are still to be made; then the task runs there

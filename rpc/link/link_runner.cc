@@ -13,6 +13,25 @@
 namespace sinew::internal {
 namespace {
 
+const char* text_of(Link::State state) {
+  switch (state) {
+    case Link::State::kIdle:
+      return "idle";
+    case Link::State::kQueued:
+      return "waits for its turn";
+    case Link::State::kBackingOff:
+      return "waits after a failed attempt";
+    case Link::State::kDialling:
+    case Link::State::kAccepted:
+      return "connects";
+    case Link::State::kUp:
+      return "up";
+    case Link::State::kEnded:
+      break;
+  }
+  return "ended";
+}
+
 // Room for requests that may be given back without the other end hearing of it at once.
 constexpr std::uint64_t kFewFrames = 64;
 constexpr std::uint64_t kFewBytes = std::uint64_t{32} << 10;
@@ -485,6 +504,24 @@ bool LinkRunner::ended() const {
 bool LinkRunner::is_up() const {
   MutexLock lock(mutex_);
   return link_.state() == Link::State::kUp;
+}
+
+LinkRunner::Seen LinkRunner::seen() const {
+  Seen seen;
+  std::shared_ptr<Connection> connection;
+  {
+    MutexLock lock(mutex_);
+    seen.address = address_;
+    seen.state = text_of(link_.state());
+    seen.suspected = link_.suspected();
+    seen.frames = link_.lanes().frames();
+    seen.request_bytes = link_.lanes().requests_here_bytes();
+    seen.window_bytes = link_.options().send_window_bytes;
+    connection = connection_;
+  }
+  seen.why_down = why_down();
+  if (connection != nullptr) seen.planes = connection->planes();
+  return seen;
 }
 
 bool LinkRunner::is_answered() const {

@@ -159,6 +159,19 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   std::string address() const;
   /// Why the latest attempt to connect has failed, where there is no connection now; else "".
   std::string why_down() const;
+  /// For people.
+  struct Seen {
+    std::string address;
+    const char* state = "";
+    bool suspected = false;
+    /// As why_down().
+    std::string why_down;
+    std::uint64_t frames = 0;
+    std::uint64_t request_bytes = 0;
+    std::uint64_t window_bytes = 0;
+    std::vector<std::string> planes;
+  };
+  Seen seen() const;
   /// What the other end has proved of itself with the latest connection that came up; nothing
   /// before, and of a link to oneself.
   AuthenticatedPeer remote() const;

@@ -334,13 +334,21 @@ Future<Membership::Values> Membership::gather(const Turn& turn, Values names,
   const Promise<Values> own(scheduler_.executor());
   const std::shared_ptr<Registry> registry = this->registry();
   if (registry == nullptr) return make_failed_future<Values>(make_error(shuts_down()));
+  const std::string key = absl::StrCat(turn.set, ", ", turn.number);
+  {
+    MutexLock lock(mutex_);
+    gatherings_[key] = {key, names, Clock::system().now()};
+  }
   // After what has been told of this worker before: whoever hears of an end may ask why.
-  registry->gather(absl::StrCat(turn.set, ", ", turn.number), std::move(names), given(value),
-                   std::min(timeout, kLongestGather),
-                   [weak = weak_from_this(), own, turn](absl::StatusOr<Values> came) {
+  registry->gather(key, std::move(names), given(value), std::min(timeout, kLongestGather),
+                   [weak = weak_from_this(), own, turn, key](absl::StatusOr<Values> came) {
                      const auto membership = weak.lock();
                      if (membership == nullptr)
                        return (void)own.try_set_error(make_error(shuts_down()));
+                     {
+                       MutexLock lock(membership->mutex_);
+                       membership->gatherings_.erase(key);
+                     }
                      membership->post([own, turn, came = std::move(came)](Membership& core) {
                        const absl::StatusOr<Values> values = came.ok() ? taken(*came) : came;
                        if (values.ok()) return (void)own.try_set_value(*values);
@@ -407,6 +415,13 @@ Future<Membership::Values> Membership::gather_from_job_async(const std::vector<s
         for (const std::string& name : names) values.push_back(by_name[name]);
         return values;
       });
+}
+
+std::vector<Membership::Gathering> Membership::gatherings() const {
+  std::vector<Gathering> gatherings;
+  MutexLock lock(mutex_);
+  for (const auto& [key, gathering] : gatherings_) gatherings.push_back(gathering);
+  return gatherings;
 }
 
 Future<void> Membership::end_gathers(const absl::Status& reason) {

@@ -118,6 +118,14 @@ class Membership final : public std::enable_shared_from_this<Membership> {
                                        std::chrono::nanoseconds timeout);
   /// Ends all gathers in which this worker takes part, with that. Done when they have ended.
   Future<void> end_gathers(const absl::Status& reason);
+  /// Those that are not over.
+  struct Gathering {
+    std::string key;
+    /// Empty: of the whole job.
+    Values names;
+    Clock::TimePoint since;
+  };
+  std::vector<Gathering> gatherings() const;
 
  private:
   struct Meeting {
@@ -175,6 +183,8 @@ class Membership final : public std::enable_shared_from_this<Membership> {
   std::deque<Departed> departed_ ABSL_GUARDED_BY(mutex_);
   // Sets of members that have met, and how often.
   std::map<std::string, Meeting> meetings_ ABSL_GUARDED_BY(mutex_);
+  // Those that are not over, by key.
+  std::map<std::string, Gathering> gatherings_ ABSL_GUARDED_BY(mutex_);
   // Of the control executor.
   bool has_joined_ = false;
   std::uint64_t version_ = 0;

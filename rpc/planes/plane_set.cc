@@ -225,6 +225,23 @@ bool PlaneSet::fetches_in_place(std::uint32_t plane) {
   return entry != nullptr && entry->link->fetches_in_place();
 }
 
+std::vector<std::string> PlaneSet::texts() const {
+  std::vector<std::string> texts;
+  MutexLock lock(mutex_);
+  if (!wanted_ && !planes_.planes.empty()) return {"no large tensor has gone yet"};
+  for (const Entry& entry : entries_) {
+    const bool rests = entry.rests_until > Clock::system().now();
+    const char* const state = rests                                    ? "rests after a failure"
+                              : entry.may_fetch && entry.may_locate    ? "both ways"
+                              : entry.may_fetch                        ? "from there alone"
+                              : entry.may_locate                       ? "from here alone"
+                              : entry.was_verified || entry.has_logged ? "does not reach it"
+                                                                       : "being found out";
+    texts.push_back(absl::StrCat(entry.plane->name(), ": ", state));
+  }
+  return texts;
+}
+
 std::shared_ptr<const ProcessHold> PlaneSet::process() const {
   MutexLock lock(mutex_);
   for (const Entry& entry : entries_) {

@@ -74,6 +74,9 @@ class PlaneSet {
              PullLink::OnEnd on_end);
   bool fetches_in_place(std::uint32_t plane);
 
+  /// Which planes there are, and how far they are, for people.
+  std::vector<std::string> texts() const;
+
   /// See PullLink::process().
   std::shared_ptr<const ProcessHold> process() const;
 

@@ -68,6 +68,8 @@ class Connection {
   /// The process at the other end, where the kernel has vouched that it is that; null otherwise,
   /// and until it has. Also after the connection is down.
   virtual std::shared_ptr<const ProcessHold> remote_process() const { return nullptr; }
+  /// Ways beside the streams for large payloads, and whether they work, for people.
+  virtual std::vector<std::string> planes() const { return {}; }
 };
 
 /// Callbacks of one connection, in this order: on_up once (or never), on_frames, on_announced and

@@ -119,6 +119,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   CallServer& server() override { return *server_; }
   MessageDevices& devices() override;
   const std::vector<std::shared_ptr<Extension>>& extensions() const override { return extensions_; }
+  void report(StateReport& report) override;
+  bool cancel_served(const std::string& caller, std::uint64_t id) override;
   Extension* extension(std::string_view layer) const override;
   bool waits_for_layers() const override { return waits_for_layers_; }
   void when_layers_are_made(Task task) override { for_layers_.push_back(std::move(task)); }
@@ -204,6 +206,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void end_gathers(const absl::Status& reason);
 
   const ProcessBound process_;
+  const Clock::TimePoint started_at_ = Clock::system().now();
   const WorkerOptions options_;
   const std::shared_ptr<WorkerEnd> end_;
   const std::shared_ptr<const WorkerKey> key_ = WorkerKey::draw();

@@ -51,6 +51,7 @@ class NameTable {
   bool contains(std::string_view name) const { return objects_.find(name) != objects_.end(); }
   std::vector<std::string> nearest(const std::string& name) const;
   std::size_t size() const { return objects_.size(); }
+  const std::map<std::string, Object, std::less<>>& objects() const { return objects_; }
 
   /// Who waits from one worker, at most.
   static constexpr std::size_t kMostWaitersOfOne = 1024;

@@ -11,6 +11,7 @@
 #include "sinew/names.pb.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/serve.h"
+#include "sinew/rpc/calls/state_report.h"
 #include "sinew/rpc/calls/type_text.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rpc/wire/codec.h"
@@ -203,6 +204,17 @@ void NamesManager::add_counters(Counters& counters) const {
   MutexLock lock(mutex_);
   counters["names.published"] = static_cast<std::int64_t>(table_.size());
   counters["names.waiters"] = static_cast<std::int64_t>(table_.waiters());
+}
+
+void NamesManager::report(StateReport& report) const {
+  if (!report.wants("names")) return;
+  MutexLock lock(mutex_);
+  for (const auto& [name, object] : table_.objects()) {
+    proto::PublishedName* const published = report.add(*report.state().mutable_names(), "names");
+    if (published == nullptr) continue;
+    published->set_name(name);
+    published->set_type(object.type);
+  }
 }
 
 }  // namespace sinew::internal

@@ -41,6 +41,7 @@ class NamesManager final : public Extension, public std::enable_shared_from_this
   /// not.
   void add_counters(Counters& counters) const override;
   std::vector<Method> methods() const override;
+  void report(StateReport& report) const override;
   Future<std::vector<std::string>> drain_async(DrainScope, Clock::TimePoint) override;
   void stop() override;
 

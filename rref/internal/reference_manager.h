@@ -27,6 +27,7 @@ struct ValueSlot {
   explicit ValueSlot(Executor* executor) : promise(executor), future(promise.future()) {}
   Promise<AnyValue> promise;
   Future<AnyValue> future;
+  const Clock::TimePoint since = Clock::system().now();
 };
 
 /// The reference layer of one worker: runs the ledger, which decides, with real messages, values
@@ -88,6 +89,7 @@ class ReferenceManager final : public Extension,
   void on_worker_fenced(const WorkerInfo& worker) override;
   void on_worker_lost(const WorkerInfo& worker) override;
   void add_counters(Counters& counters) const override;
+  void report(StateReport& report) const override;
   Future<std::vector<std::string>> drain_async(DrainScope scope,
                                                Clock::TimePoint deadline) override;
   void stop() override;
@@ -162,6 +164,8 @@ class ReferenceManager final : public Extension,
   bool is_drained_locked(DrainScope scope) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // reference_manager_drain.cc, like the two around it.
   std::vector<std::string> report_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void note_type_locked(ledger::LiveReference& reference) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void finish_drains();
 
   WorkerServices& services_;

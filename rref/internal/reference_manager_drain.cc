@@ -1,7 +1,8 @@
-// The part of ReferenceManager that gives references up at shutdown and reports what is left.
+// The part of ReferenceManager that tells what there is, and gives it up at shutdown.
 
 #include "absl/container/btree_map.h"
 #include "absl/strings/match.h"
+#include "sinew/rpc/calls/state_report.h"
 #include "sinew/rpc/calls/type_text.h"
 #include "sinew/rpc/calls/worker_services.h"
 #include "sinew/rref/internal/reference_manager.h"
@@ -41,11 +42,7 @@ std::vector<std::string> ReferenceManager::report_locked() const {
   for (ledger::LiveReference& reference : ledger_.live_references()) {
     if (reference.role == ledger::Role::kOwner) {
       if (reference.peers.empty()) continue;
-      // The value itself knows best of what type it is.
-      const auto slot = slots_.find(reference.rref);
-      const bool made = slot != slots_.end() && slot->second->future.done() &&
-                        slot->second->future.error() == nullptr;
-      if (made) reference.description.type_name = type_text(*slot->second->future.value().type);
+      note_type_locked(reference);
     } else if (absl::StartsWith(reference.state, "gone")) {
       // Of use to nobody, but the program still has handles of it.
       const auto found = deleted.find(ledger::public_part(reference.fork));
@@ -88,6 +85,36 @@ void ReferenceManager::finish_drains() {
     }
   }
   for (auto& [promise, report] : finished) promise.try_set_value(std::move(report));
+}
+
+void ReferenceManager::report(StateReport& report) const {
+  if (!report.wants("references")) return;
+  MutexLock lock(mutex_);
+  for (ledger::LiveReference& reference : ledger_.live_references()) {
+    proto::HeldReference* const held =
+        report.add(*report.state().mutable_references(), "references");
+    if (held == nullptr) continue;
+    const bool is_owner = reference.role == ledger::Role::kOwner;
+    held->set_role(is_owner ? proto::HeldReference::OWNER : proto::HeldReference::USER);
+    held->set_creator(reference.rref.creator.value);
+    held->set_serial(reference.rref.serial);
+    note_type_locked(reference);
+    held->set_type(reference.description.type_name);
+    held->set_site(reference.description.creation_site);
+    for (const WorkerInfo& peer : reference.peers) write_identity(peer, *held->add_peers());
+    held->set_state(reference.state);
+    held->set_local_handles(reference.local_handles);
+    const auto slot = slots_.find(reference.rref);
+    if (is_owner && slot != slots_.end()) held->set_age_us(report.age_us(slot->second->since));
+  }
+}
+
+// The value itself knows best of what type it is.
+void ReferenceManager::note_type_locked(ledger::LiveReference& reference) const {
+  const auto slot = slots_.find(reference.rref);
+  const bool made = slot != slots_.end() && slot->second->future.done() &&
+                    slot->second->future.error() == nullptr;
+  if (made) reference.description.type_name = type_text(*slot->second->future.value().type);
 }
 
 }  // namespace sinew::internal

@@ -42,6 +42,7 @@ class GrpcConnection : public Connection,
   const std::string& remote_hello() const final { return remote_hello_; }
   const AuthenticatedPeer& remote() const final { return remote_; }
   std::shared_ptr<const ProcessHold> remote_process() const final { return planes_.process(); }
+  std::vector<std::string> planes() const final { return planes_.texts(); }
 
  protected:
   /// `core` is asked for a hold by start().

@@ -1,0 +1,226 @@
+#include "sinew/launch/ctl/job_commands.h"
+
+#include <chrono>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "google/protobuf/util/json_util.h"
+#include "sinew/launch/ctl/job_view.h"
+#include "sinew/launch/ctl/stuck.h"
+#include "sinew/launch/ctl/tables.h"
+#include "sinew/rpc/base/environment.h"
+#include "sinew/rpc/base/job_token.h"
+
+namespace sinew::internal {
+namespace {
+
+// Between the two looks of `stuck`: what goes on moves in that time.
+constexpr std::chrono::milliseconds kBetweenLooks(300);
+constexpr std::chrono::seconds kBetweenScreens(1);
+
+struct JobFlags {
+  std::string at;
+  std::string name;
+  std::string job = "default";
+  TlsFiles tls;
+  bool trusted_network = false;
+  double timeout_s = 2;
+  bool json = false;
+  bool watch = false;
+  double older_than_s = 1;
+  std::string caller;
+  std::uint64_t id = 0;
+};
+
+/// Rank 0 of a job that was started by env://.
+std::string default_address(const EnvironmentReader& environment) {
+  const auto host = environment("MASTER_ADDR");
+  const auto port = environment("MASTER_PORT");
+  return absl::StrCat(host.value_or("127.0.0.1"), ":", port.value_or("29500"));
+}
+
+absl::StatusOr<Credentials> credentials_of(const JobFlags& flags, const std::string& token,
+                                           const EnvironmentReader& environment) {
+  if (!flags.tls.ca.empty()) return Credentials::mutual_tls(flags.tls);
+  const absl::StatusOr<bool> job_tls = switch_of(environment, "SINEW_JOB_TLS");
+  if (!job_tls.ok()) return job_tls.status();
+  if (*job_tls) return Credentials::for_worker(token, flags.job, "operator", {"localhost"});
+  return flags.trusted_network ? Credentials::insecure_on_any_network() : Credentials::insecure();
+}
+
+absl::StatusOr<JobAccess> access_of(const JobFlags& flags) {
+  const EnvironmentReader environment = process_environment();
+  absl::StatusOr<std::string> token = read_job_token(environment);
+  if (!token.ok()) return token.status();
+  absl::StatusOr<Credentials> credentials = credentials_of(flags, *token, environment);
+  if (!credentials.ok()) return credentials.status();
+  JobAccess access;
+  access.address = flags.at.empty() ? default_address(environment) : flags.at;
+  access.worker_name = flags.name;
+  access.client.credentials = *std::move(credentials);
+  access.client.token = *std::move(token);
+  access.patience = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(flags.timeout_s));
+  return access;
+}
+
+absl::StatusOr<std::string> as_json(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  if (google::protobuf::util::MessageToJsonString(message, &text, options).ok()) return text;
+  return absl::InternalError("what a worker said cannot be written as JSON");
+}
+
+absl::StatusOr<std::string> as_json(const JobView& job) {
+  std::vector<std::string> workers;
+  for (const WorkerView& view : job) {
+    proto::WorkerState state = view.state;
+    if (!view.answered.ok()) {
+      state.mutable_worker()->set_name(view.name);
+      state.mutable_worker()->set_rank(view.rank);
+      state.set_address(view.address);
+      state.set_membership("NO ANSWER");
+    }
+    absl::StatusOr<std::string> text = as_json(state);
+    if (!text.ok()) return text.status();
+    workers.push_back(*std::move(text));
+  }
+  return absl::StrCat("[", absl::StrJoin(workers, ",\n"), "]\n");
+}
+
+absl::Status show(const JobFlags& flags, const Shown& shown) {
+  const absl::StatusOr<JobAccess> access = access_of(flags);
+  if (!access.ok()) return access.status();
+  for (;;) {
+    const absl::StatusOr<JobView> job = ask_job(*access, shown.wanted);
+    if (!job.ok()) return job.status();
+    absl::StatusOr<std::string> text = shown.show(*job);
+    if (flags.json) text = as_json(*job);
+    if (!text.ok()) return text.status();
+    // Clears the screen and begins at its top, as watch(1) does.
+    std::cout << (flags.watch ? "\033[H\033[2J" : "") << *text << std::flush;
+    if (!flags.watch) return absl::OkStatus();
+    std::this_thread::sleep_for(kBetweenScreens);
+  }
+}
+
+std::string quoted(const std::string& text) {
+  proto::Value value;
+  value.set_text(text);
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(value, &json).ok()) return "\"\"";
+  // {"text":"..."}
+  return json.substr(8, json.size() - 9);
+}
+
+std::string json_of(const std::vector<Finding>& findings) {
+  std::vector<std::string> all;
+  for (const Finding& finding : findings) {
+    std::vector<std::string> lines;
+    for (const std::string& line : finding.lines) lines.push_back(quoted(line));
+    all.push_back(absl::StrCat("[", absl::StrJoin(lines, ", "), "]"));
+  }
+  return absl::StrCat("[", absl::StrJoin(all, ",\n"), "]\n");
+}
+
+absl::Status show_stuck(const JobFlags& flags) {
+  const absl::StatusOr<JobAccess> access = access_of(flags);
+  if (!access.ok()) return access.status();
+  const absl::StatusOr<JobView> before = ask_job(*access, {"groups"});
+  if (!before.ok()) return before.status();
+  std::this_thread::sleep_for(kBetweenLooks);
+  const absl::StatusOr<JobView> now =
+      ask_job(*access, {"made_calls", "served_calls", "links", "gathers", "groups"});
+  if (!now.ok()) return now.status();
+  const std::vector<Finding> found =
+      find_stuck(*before, *now,
+                 std::chrono::duration_cast<std::chrono::microseconds>(
+                     std::chrono::duration<double>(flags.older_than_s)));
+  if (flags.json) {
+    std::cout << json_of(found);
+    return absl::OkStatus();
+  }
+  if (found.empty()) std::cout << "nothing is stuck\n";
+  for (const Finding& finding : found) {
+    for (std::size_t i = 0; i < finding.lines.size(); ++i) {
+      if (!finding.lines[i].empty())
+        std::cout << (i == 0 ? "" : "    ") << finding.lines[i] << "\n";
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status cancel(const JobFlags& flags) {
+  const absl::StatusOr<JobAccess> access = access_of(flags);
+  if (!access.ok()) return access.status();
+  const absl::StatusOr<bool> done = ask_cancel(*access, flags.caller, flags.id);
+  if (!done.ok()) return done.status();
+  if (*done) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("the worker at ", access->address, " serves no call of '",
+                                          flags.caller, "' with the number ", flags.id,
+                                          ": sinew-ctl calls lists them"));
+}
+
+void add_access(CLI::App& command, JobFlags& flags) {
+  command.add_option(
+      "--at", flags.at,
+      "HOST:PORT of any worker of the job; without it MASTER_ADDR and MASTER_PORT say where");
+  command.add_option("--name", flags.name,
+                     "Its name, with TLS, if its certificate is for that alone");
+  command.add_option("--job", flags.job, "WorkerOptions::job, with SINEW_JOB_TLS")
+      ->capture_default_str();
+  CLI::Option* const ca =
+      command.add_option("--ca", flags.tls.ca, "Authorities of the job, in PEM");
+  CLI::Option* const certificate =
+      command.add_option("--cert", flags.tls.certificate, "Certificate, in PEM");
+  CLI::Option* const key = command.add_option("--key", flags.tls.key, "Its private key, in PEM");
+  ca->needs(certificate)->needs(key);
+  certificate->needs(ca);
+  key->needs(ca);
+  command.add_flag("--trusted-network", flags.trusted_network, "Asks other hosts without TLS")
+      ->excludes(ca);
+  command.add_option("--timeout", flags.timeout_s, "Seconds that a worker has to answer")
+      ->check(CLI::Range(0.05, 3600.0))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_job_commands(CLI::App& app, Command& command) {
+  const auto flags = std::make_shared<JobFlags>();
+  for (const Shown& shown : all_shown()) {
+    CLI::App* const added = app.add_subcommand(shown.command, shown.help);
+    add_access(*added, *flags);
+    added->add_flag("--json", flags->json, "What the workers say, as operator.proto has it");
+    added->add_flag("--watch", flags->watch, "Again and again, a second apart");
+    added->callback(
+        [&command, &shown, flags] { command = [&shown, flags] { return show(*flags, shown); }; });
+  }
+  CLI::App* const stuck = app.add_subcommand("stuck", "What does not go on, and why");
+  add_access(*stuck, *flags);
+  stuck
+      ->add_option("--older-than", flags->older_than_s,
+                   "Seconds from which on a call or a barrier counts")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  stuck->add_flag("--json", flags->json, "A list of findings, each a list of lines");
+  stuck->callback([&command, flags] { command = [flags] { return show_stuck(*flags); }; });
+  CLI::App* const cancels =
+      app.add_subcommand("cancel", "Cancels a call that the worker at --at serves");
+  add_access(*cancels, *flags);
+  cancels->add_option("CALLER", flags->caller, "Its worker; \"\" for a client")->required();
+  cancels->add_option("ID", flags->id, "Its number there")->required();
+  cancels->callback([&command, flags] { command = [flags] { return cancel(*flags); }; });
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,96 @@
+#include "sinew/launch/ctl/job_view.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sinew::internal {
+namespace {
+
+constexpr char kState[] = "sinew.operator.state";
+constexpr char kCancel[] = "sinew.operator.cancel";
+
+proto::Call state_call(const std::vector<std::string>& wanted) {
+  proto::Call call;
+  call.set_method(kState);
+  proto::ValueList& list = *call.add_arguments()->mutable_list();
+  for (const std::string& name : wanted) list.add_items()->set_text(name);
+  return call;
+}
+
+absl::StatusOr<proto::WorkerState> state_of(const absl::StatusOr<proto::Value>& value) {
+  if (!value.ok()) return value.status();
+  proto::WorkerState state;
+  if (!value->has_message() || !value->message().UnpackTo(&state)) {
+    return absl::InternalError("it answered with what is no state of a worker");
+  }
+  return state;
+}
+
+WorkerView view_of(const proto::Member& member) {
+  WorkerView view;
+  view.name = member.worker().name();
+  view.rank = member.worker().rank();
+  view.address = member.address();
+  return view;
+}
+
+void note(const absl::StatusOr<proto::Value>& value, WorkerView& view) {
+  absl::StatusOr<proto::WorkerState> state = state_of(value);
+  view.answered = state.status();
+  if (state.ok()) view.state = *std::move(state);
+}
+
+absl::Status about(const std::string& address, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat("the worker at ", address,
+                                                  " does not answer: ", status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<JobView> ask_job(const JobAccess& access, const std::vector<std::string>& wanted) {
+  const proto::Call call = state_call(wanted);
+  absl::StatusOr<proto::WorkerState> first = state_of(
+      call_all({{access.address, access.worker_name, call}}, access.client, access.patience)
+          .front());
+  if (!first.ok()) return about(access.address, first.status());
+  JobView job;
+  std::vector<UnaryRequest> requests;
+  for (const proto::Member& member : first->members()) {
+    job.push_back(view_of(member));
+    if (member.worker().incarnation() == first->worker().incarnation()) continue;
+    requests.push_back({member.address(), member.worker().name(), call});
+  }
+  const auto answers = call_all(requests, access.client, access.patience);
+  auto answer = answers.begin();
+  for (int i = 0; i < first->members_size(); ++i) {
+    WorkerView& view = job[static_cast<std::size_t>(i)];
+    if (first->members(i).worker().incarnation() != first->worker().incarnation()) {
+      note(*answer++, view);
+    }
+  }
+  const auto own = std::find_if(job.begin(), job.end(), [&](const WorkerView& view) {
+    return view.name == first->worker().name() && view.state.address().empty() &&
+           view.answered.ok();
+  });
+  if (own != job.end()) own->state = *std::move(first);
+  std::stable_sort(job.begin(), job.end(),
+                   [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  return job;
+}
+
+absl::StatusOr<bool> ask_cancel(const JobAccess& access, const std::string& caller,
+                                std::uint64_t id) {
+  proto::Call call;
+  call.set_method(kCancel);
+  call.add_arguments()->set_text(caller);
+  call.add_arguments()->set_natural(id);
+  const absl::StatusOr<proto::Value> answer =
+      call_all({{access.address, access.worker_name, call}}, access.client, access.patience)
+          .front();
+  if (!answer.ok()) return about(access.address, answer.status());
+  return answer->boolean();
+}
+
+}  // namespace sinew::internal

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sinew/operator.pb.h"
+#include "sinew/rpc/base/ids.h"
+#include "sinew/rpc/base/threads/timer_queue.h"
+#include "sinew/rpc/link/identity_codec.h"
+
+namespace sinew::internal {
+
+/// Where the parts of a worker write what it tells operators of itself: see operator.proto. Not
+/// thread-safe.
+class StateReport {
+ public:
+  static constexpr int kMostOfOne = 1000;
+
+  /// `wanted`: names of lists.
+  StateReport(std::vector<std::string> wanted, Clock::TimePoint now)
+      : wanted_(std::move(wanted)), now_(now) {}
+
+  bool wants(std::string_view list) const;
+  proto::WorkerState& state() { return state_; }
+
+  /// One more entry of `list`, whose name is `name`; null: there are enough, and it is counted.
+  template <class List>
+  typename List::value_type* add(List& list, const char* name) {
+    if (list.size() < kMostOfOne) return list.Add();
+    ++(*state_.mutable_left_out())[name];
+    return nullptr;
+  }
+
+  std::uint64_t age_us(Clock::TimePoint since) const;
+  /// Writes into an optional field how much time is left; nothing where there is no limit.
+  template <class Entry>
+  void set_left(Entry& entry, Clock::TimePoint deadline) const {
+    if (deadline != Clock::TimePoint::max()) entry.set_left_us(left_us(deadline));
+  }
+
+ private:
+  std::uint64_t left_us(Clock::TimePoint deadline) const;
+
+  const std::vector<std::string> wanted_;
+  const Clock::TimePoint now_;
+  proto::WorkerState state_;
+};
+
+}  // namespace sinew::internal
