@@ -11,9 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "google/protobuf/util/json_util.h"
 #include "sinew/launch/ctl/job_view.h"
+#include "sinew/launch/ctl/json.h"
+#include "sinew/launch/ctl/monitor.h"
 #include "sinew/launch/ctl/stuck.h"
 #include "sinew/launch/ctl/tables.h"
 #include "sinew/rpc/base/environment.h"
@@ -22,8 +22,6 @@
 namespace sinew::internal {
 namespace {
 
-// Between the two looks of `stuck`: what goes on moves in that time.
-constexpr std::chrono::milliseconds kBetweenLooks(300);
 constexpr std::chrono::seconds kBetweenScreens(1);
 
 struct JobFlags {
@@ -36,6 +34,7 @@ struct JobFlags {
   bool json = false;
   bool watch = false;
   double older_than_s = 1;
+  std::string bind = "127.0.0.1:9464";
   std::string caller;
   std::uint64_t id = 0;
 };
@@ -72,32 +71,6 @@ absl::StatusOr<JobAccess> access_of(const JobFlags& flags) {
   return access;
 }
 
-absl::StatusOr<std::string> as_json(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  options.always_print_primitive_fields = true;
-  std::string text;
-  if (google::protobuf::util::MessageToJsonString(message, &text, options).ok()) return text;
-  return absl::InternalError("what a worker said cannot be written as JSON");
-}
-
-absl::StatusOr<std::string> as_json(const JobView& job) {
-  std::vector<std::string> workers;
-  for (const WorkerView& view : job) {
-    proto::WorkerState state = view.state;
-    if (!view.answered.ok()) {
-      state.mutable_worker()->set_name(view.name);
-      state.mutable_worker()->set_rank(view.rank);
-      state.set_address(view.address);
-      state.set_membership("NO ANSWER");
-    }
-    absl::StatusOr<std::string> text = as_json(state);
-    if (!text.ok()) return text.status();
-    workers.push_back(*std::move(text));
-  }
-  return absl::StrCat("[", absl::StrJoin(workers, ",\n"), "]\n");
-}
-
 absl::Status show(const JobFlags& flags, const Shown& shown) {
   const absl::StatusOr<JobAccess> access = access_of(flags);
   if (!access.ok()) return access.status();
@@ -114,40 +87,16 @@ absl::Status show(const JobFlags& flags, const Shown& shown) {
   }
 }
 
-std::string quoted(const std::string& text) {
-  proto::Value value;
-  value.set_text(text);
-  std::string json;
-  if (!google::protobuf::util::MessageToJsonString(value, &json).ok()) return "\"\"";
-  // {"text":"..."}
-  return json.substr(8, json.size() - 9);
-}
-
-std::string json_of(const std::vector<Finding>& findings) {
-  std::vector<std::string> all;
-  for (const Finding& finding : findings) {
-    std::vector<std::string> lines;
-    for (const std::string& line : finding.lines) lines.push_back(quoted(line));
-    all.push_back(absl::StrCat("[", absl::StrJoin(lines, ", "), "]"));
-  }
-  return absl::StrCat("[", absl::StrJoin(all, ",\n"), "]\n");
-}
-
 absl::Status show_stuck(const JobFlags& flags) {
   const absl::StatusOr<JobAccess> access = access_of(flags);
   if (!access.ok()) return access.status();
-  const absl::StatusOr<JobView> before = ask_job(*access, {"groups"});
-  if (!before.ok()) return before.status();
-  std::this_thread::sleep_for(kBetweenLooks);
-  const absl::StatusOr<JobView> now =
-      ask_job(*access, {"made_calls", "served_calls", "links", "gathers", "groups"});
-  if (!now.ok()) return now.status();
-  const std::vector<Finding> found =
-      find_stuck(*before, *now,
-                 std::chrono::duration_cast<std::chrono::microseconds>(
-                     std::chrono::duration<double>(flags.older_than_s)));
+  const absl::StatusOr<std::vector<Finding>> findings =
+      look_for_stuck(*access, std::chrono::duration_cast<std::chrono::microseconds>(
+                                  std::chrono::duration<double>(flags.older_than_s)));
+  if (!findings.ok()) return findings.status();
+  const std::vector<Finding>& found = *findings;
   if (flags.json) {
-    std::cout << json_of(found);
+    std::cout << as_json(found);
     return absl::OkStatus();
   }
   if (found.empty()) std::cout << "nothing is stuck\n";
@@ -158,6 +107,12 @@ absl::Status show_stuck(const JobFlags& flags) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status monitor(const JobFlags& flags) {
+  const absl::StatusOr<JobAccess> access = access_of(flags);
+  if (!access.ok()) return access.status();
+  return serve_monitor(*access, flags.bind);
 }
 
 absl::Status cancel(const JobFlags& flags) {
@@ -215,6 +170,11 @@ void add_job_commands(CLI::App& app, Command& command) {
       ->capture_default_str();
   stuck->add_flag("--json", flags->json, "A list of findings, each a list of lines");
   stuck->callback([&command, flags] { command = [flags] { return show_stuck(*flags); }; });
+  CLI::App* const monitors =
+      app.add_subcommand("monitor", "Serves a page, and metrics for Prometheus, of the whole job");
+  add_access(*monitors, *flags);
+  monitors->add_option("--bind", flags->bind, "HOST:PORT to serve them at")->capture_default_str();
+  monitors->callback([&command, flags] { command = [flags] { return monitor(*flags); }; });
   CLI::App* const cancels =
       app.add_subcommand("cancel", "Cancels a call that the worker at --at serves");
   add_access(*cancels, *flags);

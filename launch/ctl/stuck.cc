@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,9 @@ namespace sinew::internal {
 namespace {
 
 using Findings = std::vector<Finding>;
+
+// What goes on moves in that time.
+constexpr std::chrono::milliseconds kBetweenLooks(300);
 
 std::string list(const std::set<std::string>& names) {
   std::vector<std::string> quoted;
@@ -204,6 +208,17 @@ std::vector<Finding> find_stuck(const JobView& before, const JobView& now,
   find_links(now, found);
   for (Finding& root : calls.roots()) found.push_back(std::move(root));
   return found;
+}
+
+absl::StatusOr<std::vector<Finding>> look_for_stuck(const JobAccess& access,
+                                                    std::chrono::microseconds patience) {
+  const absl::StatusOr<JobView> before = ask_job(access, {"groups"});
+  if (!before.ok()) return before.status();
+  std::this_thread::sleep_for(kBetweenLooks);
+  const absl::StatusOr<JobView> now =
+      ask_job(access, {"made_calls", "served_calls", "links", "gathers", "groups"});
+  if (!now.ok()) return now.status();
+  return find_stuck(*before, *now, patience);
 }
 
 }  // namespace sinew::internal

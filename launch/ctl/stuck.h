@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "sinew/launch/ctl/job_view.h"
 
 namespace sinew::internal {
@@ -38,5 +39,9 @@ struct Finding {
 /// `patience`. Pure. The order: causes first.
 std::vector<Finding> find_stuck(const JobView& before, const JobView& now,
                                 std::chrono::microseconds patience);
+
+/// Asks the workers twice, and says what find_stuck() finds.
+absl::StatusOr<std::vector<Finding>> look_for_stuck(const JobAccess& access,
+                                                    std::chrono::microseconds patience);
 
 }  // namespace sinew::internal

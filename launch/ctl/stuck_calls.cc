@@ -12,6 +12,8 @@
 namespace sinew::internal {
 namespace {
 
+constexpr std::uint64_t kVeryOld = 10;
+
 const char* doing(proto::ServedCall::State state) {
   switch (state) {
     case proto::ServedCall::QUEUED:
@@ -174,7 +176,9 @@ std::vector<Finding> CallGraph::roots() const {
       continue;
     }
     const std::size_t behind = count_behind(i);
-    if (behind == 0 && node.waits_for_unseen.empty()) continue;
+    // Methods that run for a while, and that no other call waits for, are no news.
+    const bool is_very_old = node.call->age_us() / kVeryOld >= patience_us_;
+    if (behind == 0 && node.waits_for_unseen.empty() && !is_very_old) continue;
     Finding finding{Finding::Kind::kRoot, {text_of(node)}};
     if (!node.waits_for_unseen.empty()) {
       finding.lines.push_back(absl::StrCat("has called, and nobody says what became of it: ",

@@ -21,7 +21,8 @@ class CallGraph {
 
   /// Each cycle once.
   std::vector<Finding> cycles() const;
-  /// Calls without others that they wait for, for which others wait.
+  /// Calls without others that they wait for, for which others wait, or that are ten times as old
+  /// as the patience.
   std::vector<Finding> roots() const;
 
  private:

@@ -19,7 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using ::testing::SizeIs;
 using ::testing::StartsWith;
 using Kind = Finding::Kind;
 
@@ -141,6 +140,16 @@ TEST(Stuck, WhatOthersWaitForIsTheRoot) {
   EXPECT_THAT(text(found[0]), AllOf(HasSubstr("app::load at worker 'w2'"),
                                     HasSubstr("look at what the method does"),
                                     HasSubstr("calls that wait for it: 1")));
+}
+
+TEST(Stuck, WhatNobodyElseWaitsForIsTheRootOnceItIsVeryOld) {
+  Job job(2);
+  proto::ServedCall& call = job.call(0, 1, 1, "app::train");
+  call.set_age_us(9 * kSecond);
+  EXPECT_THAT(job.stuck(), IsEmpty());
+  call.set_age_us(10 * kSecond);
+  ASSERT_THAT(kinds(job.stuck()), ElementsAre(Kind::kRoot));
+  EXPECT_THAT(text(job.stuck()[0]), Not(HasSubstr("calls that wait for it")));
 }
 
 TEST(Stuck, ACallToOneThatSaysNothingOfItIsTold) {
