@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/autograd.h>
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/linear.h"
