@@ -123,7 +123,6 @@ void backward(const Worker& worker, const ContextId& context, const std::vector<
   internal::PassOptions pass;
   pass.graph = options.retain_graph ? internal::LocalBackward::Graph::kRetain
                                     : internal::LocalBackward::Graph::kRelease;
-  pass.reach = options.mode == Mode::kFast ? internal::Reach::kFast : internal::Reach::kSmart;
   if (timeout < internal::Clock::TimePoint::max() - now) pass.deadline = now + timeout;
   if (const auto& current = internal::ThreadContext::current()) {
     pass.deadline = std::min(pass.deadline, current->deadline());
@@ -189,7 +188,6 @@ std::unique_ptr<internal::CallBuilder> internal::begin_backward_at(
   proto::AutogradBackward request;
   write_context(context, *request.mutable_context());
   request.set_retain_graph(options.retain_graph);
-  request.set_fast(options.mode == autograd::Mode::kFast);
   auto call =
       std::make_unique<CallBuilder>(owner.with(call_options), "sinew.autograd.backward", "");
   call->argument().binary(request.SerializeAsString());

@@ -20,21 +20,9 @@ class ContextState;
 
 namespace autograd {
 
-/// How a backward pass finds out which workers take part, and which gradients they wait for
-/// (docs/autograd.md).
-enum class Mode {
-  /// Only what the roots depend on takes part. A result that they do not use is left alone.
-  kSmart,
-  /// Everything that was sent in the context takes part, as with torch.distributed.autograd: a
-  /// result that the roots do not use makes the pass wait until its time is over. Spares the record
-  /// of what depends on what, so it is for comparison rather than for use.
-  kFast,
-};
-
 struct BackwardOptions {
   /// Keeps what the graph needs to run again. The gradients of a further pass are added.
   bool retain_graph = false;
-  Mode mode = Mode::kSmart;
   /// For the whole pass on all workers. Unset: the worker's default. kNoTimeout: no limit.
   /// What runs at this worker is not interrupted: backward() throws when it is through.
   std::optional<std::chrono::nanoseconds> timeout;

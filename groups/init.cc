@@ -70,12 +70,8 @@ ProcessGroup handle_of(std::shared_ptr<GroupEngine> engine) {
 }
 
 /// What all ranks have to say alike, after whom the group is of.
-std::string terms_of(const BackendChoice& choice, GroupChecks checks) {
-  const char* const when = checks == GroupChecks::kNever    ? "never"
-                           : checks == GroupChecks::kAlways ? "always"
-                                                            : "for the first of each shape";
-  return absl::StrCat(" and the backends ", internal::backends_text(choice), ", with checks ",
-                      when);
+std::string terms_of(const BackendChoice& choice) {
+  return absl::StrCat(" and the backends ", internal::backends_text(choice));
 }
 
 BackendRequest request_of(const GroupEngine::Setup& setup, internal::Clock::TimePoint deadline) {
@@ -128,7 +124,6 @@ GroupEngine::Setup begin_setup(const GroupOptions& options, int rank, int size) 
   setup.rank = rank;
   setup.size = size;
   setup.timeout = options.timeout;
-  setup.checks = options.checks;
   setup.options = options;
   // It outlives neither for the sake of groups that may be made of it.
   setup.options.worker.reset();
@@ -193,7 +188,7 @@ ProcessGroup init_process_group(const GroupOptions& options) {
   request.group = options.name;
   request.rank = meeting.rank;
   request.size = meeting.size;
-  request.terms = absl::StrCat(meeting.size, " ranks", terms_of(choice, options.checks));
+  request.terms = absl::StrCat(meeting.size, " ranks", terms_of(choice));
   request.deadline = deadline;
   request.hint = meeting.hint;
   request.on_all_there = [&] { leave_address(meeting); };
@@ -233,7 +228,6 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks,
   const auto deadline = internal::deadline_after(options.timeout);
   GroupOptions whole = parent.setup().options;
   whole.timeout = options.timeout;
-  whole.checks = options.checks;
   if (!options.backend.empty()) whole.backend = options.backend;
   whole.name = absl::StrCat(name(), "/", number);
   const BackendChoice choice = backends_of(whole);
@@ -258,7 +252,7 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks,
     request.rank = setup.rank;
     request.size = setup.size;
     request.terms =
-        absl::StrCat("the ranks ", absl::StrJoin(ranks, ", "), terms_of(choice, options.checks));
+        absl::StrCat("the ranks ", absl::StrJoin(ranks, ", "), terms_of(choice));
     request.deadline = deadline;
     request.health = setup.health;
     request.store_server = setup.store_server;

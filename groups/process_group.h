@@ -19,14 +19,6 @@ namespace internal {
 class GroupEngine;
 }  // namespace internal
 
-/// Whether a group compares what its ranks pass to an operation before it runs.
-enum class GroupChecks {
-  /// The first time that a rank sees a combination of operation, sizes and type.
-  kFirstOfEachShape,
-  kAlways,
-  kNever,
-};
-
 /// How a process group starts.
 struct GroupOptions {
   /// env:// (also what torchrun, Slurm, Open MPI and PMI set), tcp://host:port, file:///path; see
@@ -47,7 +39,6 @@ struct GroupOptions {
   std::chrono::nanoseconds timeout = std::chrono::minutes(30);
   /// Groups of one job that meet at one place have different names.
   std::string name = "default";
-  GroupChecks checks = GroupChecks::kFirstOfEachShape;
   /// Local address where connections of the group are accepted. Empty: the one that routes to the
   /// rendezvous, loopback if it is there or is a file.
   std::string bind_address;
@@ -67,8 +58,7 @@ struct GroupCallOptions {
 /// of its ranks, in the same order. A handle; copies name the same group, which is destroyed with
 /// the last one. Thread-safe, but a collective that is called while another thread waits in one has
 /// no order that other ranks could share, and ends the group with kInvalidArgument
-/// (docs/groups.md). Not with GroupChecks::kNever. Threads that start some by futures agree on
-/// their order themselves.
+/// (docs/groups.md). Threads that start some by futures agree on their order themselves.
 ///
 /// Tensors may be views of any shape, but outputs share no memory with each other or within. They
 /// belong to the operation until it is done: neither read nor written meanwhile. Gradients are not

@@ -13,7 +13,6 @@ ProcessContext::~ProcessContext() = default;
 
 bool ProcessContext::join(std::chrono::milliseconds timeout) const { return job_->join(timeout); }
 std::vector<pid_t> ProcessContext::pids() const { return job_->pids(); }
-std::string ProcessContext::fork_server_obstacle() const { return job_->fork_server_obstacle(); }
 void ProcessContext::terminate() const { job_->terminate(); }
 
 }  // namespace sinew

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <memory>
-#include <string>
 #include <vector>
 
 namespace sinew {
@@ -36,10 +35,6 @@ class ProcessContext {
 
   /// By rank, of the processes alone; -1: that one could not be started.
   std::vector<pid_t> pids() const;
-
-  /// Why each process was started for itself though SpawnOptions::start is kForkServer, for people.
-  /// Empty if they were not, or it is kExec.
-  std::string fork_server_obstacle() const;
 
   /// Tells all to end (SIGTERM), and kills those that have not after SpawnOptions::grace. Does not
   /// wait. That they end so is no failure.

@@ -19,7 +19,6 @@ int ProcessEnd::shell_status() const {
       return 128 + number;
     case Kind::kNotStarted:
       return number == ENOENT ? 127 : 126;
-    case Kind::kWithServer:
     case Kind::kUnkillable:
       return 128 + SIGKILL;
     case Kind::kUnknown:
@@ -39,8 +38,6 @@ std::string ProcessEnd::text() const {
                           call == nullptr
                               ? std::error_code(number, std::generic_category()).message()
                               : internal::call_failure(call, number));
-    case Kind::kWithServer:
-      return "was ended because its fork server was";
     case Kind::kUnkillable:
       return "did not end although it was killed";
     case Kind::kUnknown:

@@ -16,9 +16,6 @@ struct ProcessEnd {
     /// It is gone, and somebody else in the process that started it has taken its exit status: one
     /// that ignores SIGCHLD, or waits for children that are not its own.
     kUnknown,
-    /// The kernel has ended it, since the fork server that it was forked by has ended: somebody has
-    /// killed that.
-    kWithServer,
     /// It does not end although it was killed: it hangs in the kernel. Nobody waits for it.
     kUnkillable,
   };

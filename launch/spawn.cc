@@ -17,7 +17,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "sinew/launch/internal/code_address.h"
-#include "sinew/launch/internal/fork_service.h"
 #include "sinew/launch/internal/spawn_child.h"
 #include "sinew/launch/internal/spawn_job.h"
 #include "sinew/rpc/base/error.h"
@@ -169,9 +168,6 @@ void init_launch(int argc, char** argv) {
                               : ticket.status().message())
               << "\n";
     std::exit(1);
-  }
-  if (ticket->role == internal::SpawnTicket::Role::kForkServer) {
-    ticket = internal::serve_forks(ticket->kind);
   }
   state->is_daemon = ticket->kind == internal::SpawnTicket::Kind::kDaemon;
   if (argc > 0) internal::name_process(state->arguments.front());

@@ -21,16 +21,15 @@
 ///     sinew::spawn(&train, 4, {}, Settings{...});
 ///   }
 ///
-/// The program is executed anew, so that it does not matter which threads this process has, or what
-/// it has done with CUDA: once, and forked when it comes to init_launch(), or once for each process
-/// (SpawnOptions::start). Each finds its place in its environment (RANK, WORLD_SIZE,
+/// Each executes the program anew, so that it does not matter which threads this process has, or
+/// what it has done with CUDA. Each finds its place in its environment (RANK, WORLD_SIZE,
 /// LOCAL_RANK, MASTER_ADDR, MASTER_PORT and torchrun's others), where "env://" looks for it. None
 /// outlives this process, however that ends. docs/launch.md has the rules.
 namespace sinew {
 
 /// To be called first in main(): in a process that was spawned it runs the function and exits, with
-/// 0 or, if that throws, with 1; otherwise it returns. What stands before it in main() runs for
-/// spawned processes too: in their fork server, or in each.
+/// 0 or, if that throws, with 1; otherwise it returns. What stands before it in main() runs in
+/// spawned processes too.
 void init_launch(int argc, char** argv);
 
 namespace internal {

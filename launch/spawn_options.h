@@ -20,17 +20,6 @@ struct SpawnOptions {
     kPrefixed,
   };
 
-  enum class Start {
-    /// One new process of the program is started, and forks the others when it comes to
-    /// init_launch(): only that one takes the time to load the program. What static objects and
-    /// main() have done until there is done once, and copied. Where such a process has threads or
-    /// open files by then, each is started for itself, as with kExec.
-    kForkServer,
-    /// Each executes the program for itself.
-    kExec,
-  };
-
-  Start start = Start::kForkServer;
   Kind kind = Kind::kNormal;
   Output output = Output::kShared;
   /// From being told to end to being killed.

@@ -1,6 +1,5 @@
 #include "sinew/rpc/worker.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "sinew/rpc/base/error.h"
@@ -85,23 +84,12 @@ Future<Peer> Worker::wait_for_async(std::string_view name,
 void Worker::barrier(std::chrono::nanoseconds timeout) const { barrier({}, timeout); }
 
 void Worker::barrier(std::vector<std::string> names, std::chrono::nanoseconds timeout) const {
-  all_gather({}, std::move(names), timeout);
-}
-
-std::map<std::string, std::string> Worker::all_gather(std::string bytes,
-                                                      std::vector<std::string> names,
-                                                      std::chrono::nanoseconds timeout) const {
   if (!core().is_running()) internal::throw_error(core().ended("it meets nobody any more"));
   if (const absl::Status evicted = core().evicted(); !evicted.ok()) internal::throw_error(evicted);
   if (names.empty()) {
     for (const WorkerInfo& worker : core().live_workers()) names.push_back(worker.name);
   }
-  std::sort(names.begin(), names.end());
-  const std::vector<std::string> values =
-      core().membership().all_gather_async(names, std::move(bytes), timeout).wait();
-  std::map<std::string, std::string> by_name;
-  for (std::size_t i = 0; i < names.size(); ++i) by_name.emplace(names[i], values[i]);
-  return by_name;
+  core().membership().all_gather_async(names, {}, timeout).wait();
 }
 
 MemberWatch Worker::on_member(OnMember on_member) const {

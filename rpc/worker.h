@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -162,10 +161,6 @@ class Worker {
   /// count), kCancelled when this worker is shut down meanwhile, kFailedPrecondition afterwards.
   void barrier(std::chrono::nanoseconds timeout = std::chrono::seconds(60)) const;
   void barrier(std::vector<std::string> names, std::chrono::nanoseconds timeout) const;
-  /// Gives every worker of `names` the bytes of all, by name; 1 MiB of each at most.
-  std::map<std::string, std::string> all_gather(
-      std::string bytes, std::vector<std::string> names = {},
-      std::chrono::nanoseconds timeout = std::chrono::seconds(60)) const;
 
   /// Tells of other workers that join, are suspected, lost or leave from now on, and of this one's
   /// own eviction (MemberEvent). `on_member` runs on the worker's executor, one call at a time, in

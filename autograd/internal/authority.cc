@@ -19,12 +19,10 @@ absl::Status check_member(const WorkerInfo& from) {
       from.name.empty() ? "a client" : absl::StrFormat("worker '%s'", from.name)));
 }
 
-absl::Status check_asks(const WorkerInfo& from, const PassId& pass, Reach reach, Part part) {
+absl::Status check_asks(const WorkerInfo& from, const PassId& pass) {
   if (absl::Status member = check_member(from); !member.ok()) return member;
   if (from.incarnation == pass.initiator) return absl::OkStatus();
-  if (reach == Reach::kFast && part == Part::kTakesPart) return absl::OkStatus();
-  return refused(from, "ask to take part in this backward pass",
-                 "its initiator does, or with FAST a worker that takes part in the context");
+  return refused(from, "ask to take part in this backward pass", "its initiator does");
 }
 
 absl::Status check_brings(const WorkerInfo& from, const PassId& pass, Answering answering,
@@ -38,13 +36,10 @@ absl::Status check_brings(const WorkerInfo& from, const PassId& pass, Answering 
                                                   : "it takes no part in the context");
 }
 
-absl::StatusOr<Abort> check_aborts(const WorkerInfo& from, const PassId& pass, Part part,
-                                   Asked asked) {
+absl::Status check_aborts(const WorkerInfo& from, const PassId& pass) {
   if (absl::Status member = check_member(from); !member.ok()) return member;
-  if (from.incarnation == pass.initiator || asked == Asked::kYes) return Abort::kForAll;
-  if (part == Part::kTakesPart) return Abort::kForThemselves;
-  return refused(from, "end this backward pass",
-                 "its initiator does, or a worker that has asked to take part in it");
+  if (from.incarnation == pass.initiator) return absl::OkStatus();
+  return refused(from, "end this backward pass", "its initiator does");
 }
 
 bool may_end(const WorkerInfo& from, const autograd::ContextId& context, Part part) {

@@ -3,10 +3,9 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "sinew/autograd/context_id.h"
-#include "sinew/autograd/internal/backward_pass.h"
 #include "sinew/autograd/internal/pass_id.h"
+#include "sinew/autograd/internal/pass_part.h"
 #include "sinew/rpc/base/ids.h"
 
 namespace sinew::internal {
@@ -21,20 +20,16 @@ enum class Part { kNone, kTakesPart };
 /// Anything at all: members of the job, and neither clients nor workers that have not joined.
 absl::Status check_member(const WorkerInfo& from);
 
-/// An AutogradRun: the initiator asks by itself; with FAST, those who take part pass the word on.
-absl::Status check_asks(const WorkerInfo& from, const PassId& pass, Reach reach, Part part);
+/// An AutogradRun: the initiator asks by itself.
+absl::Status check_asks(const WorkerInfo& from, const PassId& pass);
 
 /// An AutogradDelivery; ContextState::check_brings() looks at what is brought. Answers in steps
 /// hold what the initiator is to get.
 absl::Status check_brings(const WorkerInfo& from, const PassId& pass, Answering answering,
                           Part part);
 
-/// An AutogradAbort; `asked`: whether `from` has asked this worker to take part in the pass.
-/// kForThemselves: it takes back only what it may ask later.
-enum class Abort { kForAll, kForThemselves };
-enum class Asked { kNo, kYes };
-absl::StatusOr<Abort> check_aborts(const WorkerInfo& from, const PassId& pass, Part part,
-                                   Asked asked);
+/// An AutogradAbort.
+absl::Status check_aborts(const WorkerInfo& from, const PassId& pass);
 
 /// Whether a context that is known here ends on the word of `from`.
 bool may_end(const WorkerInfo& from, const autograd::ContextId& context, Part part);

@@ -36,15 +36,6 @@ Part part_of(const ContextState& context, const WorkerInfo& worker) {
   return context.takes_part(worker) ? Part::kTakesPart : Part::kNone;
 }
 
-/// A pass that is done has all the gradients that there are.
-void check_none_due(const std::vector<EdgeGradients>& gradients, const WorkerInfo& self) {
-  if (gradients.empty()) return;
-  throw RpcError(ErrorCode::kInvalidArgument,
-                 absl::StrFormat("gradients came for message %d in a backward pass that is done at "
-                                 "worker '%s'",
-                                 gradients.front().edges.message, self.name));
-}
-
 // ---- Calling.
 
 /// The outcome of a call that asks a worker to take part, or brings it gradients.
@@ -260,7 +251,7 @@ Future<void> AutogradManager::backward_async(const std::shared_ptr<ContextState>
     on_deadline();
     return future;
   }
-  if (options.reach == Reach::kSmart) search->live.start(context->behind_edges(search->roots));
+  search->live.start(context->behind_edges(search->roots));
   this->search(search);
   return future;
 }
@@ -319,28 +310,22 @@ void AutogradManager::ask_for_facts(const std::shared_ptr<Search>& search,
 }
 
 void AutogradManager::begin_pass(const std::shared_ptr<Search>& search) {
-  ContextState& context = *search->context;
   BackwardPass::Part part;
   part.roots = std::move(search->roots);
   part.root_gradients = std::move(search->root_gradients);
-  if (search->options.reach == Reach::kSmart) {
-    part.ask = search->live.by_sender();
-    if (const auto here = part.ask.find(services_.self().incarnation); here != part.ask.end()) {
-      part.live = std::move(here->second);
-      part.ask.erase(here);
-    }
-    for (auto at = part.ask.begin(); at != part.ask.end();) {
-      const auto next = std::next(at);
-      if (search->live.only_from_self(at->first)) part.ask_later.insert(part.ask.extract(at));
-      at = next;
-    }
-    absl::StatusOr<ContextState::Entries> entries = context.entries(part.live);
-    if (!entries.ok()) throw_error(entries.status());
-    part.entries = *std::move(entries);
-  } else {
-    std::tie(part.live, part.entries) = context.all_entries();
-    for (const WorkerInfo& peer : context.peers()) part.ask[peer.incarnation];
+  part.ask = search->live.by_sender();
+  if (const auto here = part.ask.find(services_.self().incarnation); here != part.ask.end()) {
+    part.live = std::move(here->second);
+    part.ask.erase(here);
   }
+  for (auto at = part.ask.begin(); at != part.ask.end();) {
+    const auto next = std::next(at);
+    if (search->live.only_from_self(at->first)) part.ask_later.insert(part.ask.extract(at));
+    at = next;
+  }
+  absl::StatusOr<ContextState::Entries> entries = search->context->entries(part.live);
+  if (!entries.ok()) throw_error(entries.status());
+  part.entries = *std::move(entries);
   search->pass->begin(std::move(part));
 }
 
@@ -370,13 +355,10 @@ void AutogradManager::ask(const std::shared_ptr<BackwardPass>& pass, Incarnation
     proto::AutogradRun run;
     write_pass(pass->context().id(), pass->id(), *run.mutable_pass());
     run.set_retain_graph(options.graph == LocalBackward::Graph::kRetain);
-    run.set_fast(options.reach == Reach::kFast);
     write_edges(live, *run.mutable_live());
     write_edges(gradients, *run.mutable_gradients());
-    for (const PassId& failed : pass->context().failures_owed_to(worker)) {
-      proto::AutogradFailedPass& one = *run.add_failed();
-      one.set_initiator(failed.initiator.value);
-      one.set_serial(failed.serial);
+    for (const std::uint64_t failed : pass->context().failures_owed_to(worker)) {
+      run.add_failed(failed);
     }
     run.set_in_steps(answering == Answering::kInSteps);
     send(peer_for(services_, *pass, worker), kRunMethod, run.SerializeAsString(), gradients,
@@ -405,7 +387,7 @@ void AutogradManager::abort(const std::shared_ptr<ContextState>& context, const 
   if (workers.empty()) return;
   proto::AutogradAbort abort;
   write_pass(context->id(), pass, *abort.mutable_pass());
-  context->owe_failure(pass, workers);
+  context->owe_failure(pass.serial, workers);
   for (const Incarnation worker : workers) {
     try {
       // Whoever cannot be told learns of the end of the context, or of this worker.
@@ -413,7 +395,7 @@ void AutogradManager::abort(const std::shared_ptr<ContextState>& context, const 
           .control_call(peer_of(services_, *context, worker).info(), kAbortMethod,
                         abort.SerializeAsString(), kAbortTime)
           .on_done([context, pass, worker](const Future<std::string>& done) {
-            if (done.error() == nullptr) context->settle_failure(pass, worker);
+            if (done.error() == nullptr) context->settle_failure(pass.serial, worker);
           });
     } catch (const RpcError&) {
       continue;
@@ -428,30 +410,21 @@ void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& r
   PassOptions options;
   options.graph =
       run.retain_graph() ? LocalBackward::Graph::kRetain : LocalBackward::Graph::kRelease;
-  options.reach = run.fast() ? Reach::kFast : Reach::kSmart;
   if (absl::Status member = check_member(from); !member.ok()) throw_error(member);
   const std::shared_ptr<ContextState> context = find(read_context(run.pass().context()));
-  absl::Status due = check_asks(from, id, options.reach, part_of(*context, from));
+  absl::Status due = check_asks(from, id);
   if (due.ok()) due = context->check_brings(from.incarnation, gradients);
-  if (due.ok()) due = context->ask(id, from.incarnation);
   if (!due.ok()) throw_error(due);
-  for (const proto::AutogradFailedPass& failed : run.failed()) {
-    end_failed(context, {{failed.initiator()}, failed.serial()}, from);
-  }
+  for (const std::uint64_t failed : run.failed()) end_failed(context, {from.incarnation, failed});
   const std::shared_ptr<BackwardPass> pass = join(context, id);
-  if (pass == nullptr) {
-    // With FAST several workers ask, and the request of one may be served after the gradients that
-    // the pass was still waiting for here, its own included.
-    check_none_due(gradients, context->self());
-    return std::move(answer)(nullptr, {});
-  }
   options.runner = services_.executor()->runner();
   options.deadline = deadline;
   const Answering answering = run.in_steps() ? Answering::kInSteps : Answering::kAtTheEnd;
   if (!pass->prepare(options, from.incarnation, answering, answer)) {
-    // With FAST several workers may ask; the first one waits for the end.
-    pass->deliver(std::move(gradients), Answering::kAtTheEnd, std::move(answer));
-    return;
+    throw RpcError(ErrorCode::kInvalidArgument,
+                   absl::StrFormat("worker '%s' has been asked to take part in this backward pass "
+                                   "before",
+                                   services_.self().name));
   }
   cancellation.notify([weak = std::weak_ptr<BackwardPass>(pass)] {
     if (const auto running = weak.lock()) {
@@ -459,22 +432,13 @@ void AutogradManager::on_run(const WorkerInfo& from, const proto::AutogradRun& r
     }
   });
   BackwardPass::Part part;
-  if (run.fast()) {
-    std::tie(part.live, part.entries) = context->all_entries();
-    for (const WorkerInfo& peer : context->peers()) {
-      const bool knows =
-          peer.incarnation == from.incarnation || peer.incarnation == pass->id().initiator;
-      if (!knows) part.ask[peer.incarnation];
-    }
-  } else {
-    part.live = read_edges(run.live());
-    absl::StatusOr<ContextState::Entries> entries = context->entries(part.live);
-    if (!entries.ok()) {
-      pass->fail(make_error(entries.status()));
-      return;
-    }
-    part.entries = *std::move(entries);
+  part.live = read_edges(run.live());
+  absl::StatusOr<ContextState::Entries> entries = context->entries(part.live);
+  if (!entries.ok()) {
+    pass->fail(make_error(entries.status()));
+    return;
   }
+  part.entries = *std::move(entries);
   part.gradients = std::move(gradients);
   pass->begin(std::move(part));
 }
@@ -489,11 +453,7 @@ void AutogradManager::on_gradients(const WorkerInfo& from, const proto::Autograd
   absl::Status due = check_brings(from, id, answering, part_of(*context, from));
   if (due.ok()) due = context->check_brings(from.incarnation, gradients);
   if (!due.ok()) throw_error(due);
-  if (const auto pass = join(context, id)) {
-    return pass->deliver(std::move(gradients), answering, std::move(answer));
-  }
-  check_none_due(gradients, context->self());
-  std::move(answer)(nullptr, {});
+  join(context, id)->deliver(std::move(gradients), answering, std::move(answer));
 }
 
 Future<std::string> AutogradManager::on_abort(const WorkerInfo& from, const std::string& body) {
@@ -505,12 +465,14 @@ Future<std::string> AutogradManager::on_abort(const WorkerInfo& from, const std:
   if (absl::Status member = check_member(from); !member.ok()) throw_error(member);
   const auto context = find_or_null(read_context(abort.pass().context()));
   if (context == nullptr) return make_ready_future(std::string());
+  if (absl::Status due = check_aborts(from, id); !due.ok()) throw_error(due);
   // The graph of a failed pass may be destroyed with it: not here.
   Promise<std::string> promise(services_.executor().get());
   Future<std::string> heard = promise.future();
-  services_.executor()->post([self = shared_from_this(), context, id, from, promise] {
+  services_.executor()->post([self = shared_from_this(), context, id, promise] {
+    // The pass tells others by `self`.
     try {
-      self->end_failed(context, id, from);
+      end_failed(context, id);
       promise.try_set_value(std::string());
     } catch (...) {
       promise.try_set_error(std::current_exception());
@@ -519,16 +481,10 @@ Future<std::string> AutogradManager::on_abort(const WorkerInfo& from, const std:
   return heard;
 }
 
-void AutogradManager::end_failed(const std::shared_ptr<ContextState>& context, const PassId& id,
-                                 const WorkerInfo& from) {
-  std::shared_ptr<BackwardPass> pass = context->pass();
-  if (pass != nullptr && !(pass->id() == id)) pass = nullptr;
-  const Asked asked = context->has_asked(id, from.incarnation) ? Asked::kYes : Asked::kNo;
-  const absl::StatusOr<Abort> allowed = check_aborts(from, id, part_of(*context, from), asked);
-  if (!allowed.ok()) throw_error(allowed.status());
-  if (*allowed == Abort::kForThemselves) return context->give_up(id, from.incarnation);
-  if (pass != nullptr) pass->fail(make_error(given_up()));
-  abort(context, id, context->end_pass(id, PassPart::End::kFailed));
+void AutogradManager::end_failed(const std::shared_ptr<ContextState>& context, const PassId& id) {
+  const std::shared_ptr<BackwardPass> pass = context->pass();
+  if (pass != nullptr && pass->id() == id) pass->fail(make_error(given_up()));
+  context->end_pass(id, PassPart::End::kFailed);
 }
 
 std::string AutogradManager::on_facts(const WorkerInfo& from,

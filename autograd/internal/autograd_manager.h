@@ -130,9 +130,8 @@ class AutogradManager final : public Extension,
       const WorkerInfo& worker) const;
   std::uint64_t live_from_locked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Future<std::string> on_abort(const WorkerInfo& from, const std::string& body);
-  /// `from` says that the pass has failed.
-  void end_failed(const std::shared_ptr<ContextState>& context, const PassId& id,
-                  const WorkerInfo& from);
+  /// Its initiator says that the pass has failed.
+  static void end_failed(const std::shared_ptr<ContextState>& context, const PassId& id);
   /// Forgets a context that is out of the table.
   void drop(const std::shared_ptr<ContextState>& context, ContextState::Released how,
             const absl::Status& reason, std::optional<Incarnation> told_by,

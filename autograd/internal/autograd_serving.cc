@@ -91,7 +91,6 @@ void serve_backward(const std::shared_ptr<Invocation>& call) {
     PassOptions options;
     options.graph =
         request.retain_graph() ? LocalBackward::Graph::kRetain : LocalBackward::Graph::kRelease;
-    options.reach = request.fast() ? Reach::kFast : Reach::kSmart;
     options.deadline = call->deadline();
     options.runner = call->services().executor()->runner();
     manager->backward_async(manager->find(read_context(request.context())), {*root}, options)

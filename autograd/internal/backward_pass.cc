@@ -1,6 +1,5 @@
 #include "sinew/autograd/internal/backward_pass.h"
 
-#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -34,21 +33,6 @@ EdgeGradients to_edges(LocalBackward::Outgoing& out) {
     gradients.targets.push_back(out.node->origin(index));
   }
   return gradients;
-}
-
-/// Adds undefined gradients for the edges of `all` that are missing.
-void fill_up(EdgeGradients& arrival, const std::vector<std::uint32_t>& all) {
-  if (!std::includes(all.begin(), all.end(), arrival.edges.indexes.begin(),
-                     arrival.edges.indexes.end())) {
-    return;
-  }
-  std::vector<at::Tensor> gradients(all.size());
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < all.size() && next < arrival.edges.indexes.size(); ++i) {
-    if (all[i] == arrival.edges.indexes[next]) gradients[i] = std::move(arrival.gradients[next++]);
-  }
-  arrival.edges.indexes = all;
-  arrival.gradients = std::move(gradients);
 }
 
 absl::Status unexpected(std::uint64_t message) {
@@ -148,7 +132,7 @@ void BackwardPass::fail(std::exception_ptr error) {
 
 void BackwardPass::abandon(std::exception_ptr error) {
   fail(std::move(error));
-  network_.abort(context_, id_, context_->end_pass(id_, PassPart::End::kFailed));
+  context_->end_pass(id_, PassPart::End::kFailed);
 }
 
 // ---- Numbers, and what they stand for.
@@ -204,7 +188,6 @@ BackwardPass::Todo BackwardPass::look_up(PassPart::Actions said) {
   todo.answered = take(actions.answer.waiters);
   todo.failed = take(actions.failed);
   todo.failure = failure_;
-  if (actions.end == PassPart::End::kDone) todo.asked = part_.asked();
   return todo;
 }
 
@@ -229,9 +212,7 @@ void BackwardPass::perform(Todo& todo) {
   // Before others who come too late hear of the end: these hear the reason. The initiator's user
   // hears of it when another pass may begin.
   if (!is_initiator()) tell_failed(todo);
-  if (actions.end.has_value()) {
-    network_.abort(context_, id_, context_->end_pass(id_, *actions.end, std::move(todo.asked)));
-  }
+  if (actions.end.has_value()) context_->end_pass(id_, *actions.end);
   undo_reductions(actions.unreduce, todo.failure);
   if (actions.end.has_value() && *actions.end != PassPart::End::kDone) cancellation_.cancel();
   network_.abort(context_, id_, actions.abort);
@@ -298,8 +279,6 @@ void BackwardPass::arrive(EdgeGradients arrival) {
   const std::uint64_t message = arrival.edges.message;
   if (message != PassPart::kRoots) {
     const auto found = live_.find(message);
-    // Nobody has told a FAST pass which tensors of the message are used: zeros come for the others.
-    if (found != live_.end() && options().reach == Reach::kFast) fill_up(arrival, found->second);
     if (found == live_.end() || found->second != arrival.edges.indexes) {
       throw_error(unexpected(message));
     }
@@ -408,8 +387,7 @@ std::string BackwardPass::describe_wait() const {
   std::vector<std::string> waits;
   if (part_.missing() > 0) {
     waits.push_back(absl::StrFormat(
-        "no gradients have come for %d of the messages with tensors that this worker has sent (is "
-        "a result not used? then SMART mode is needed)",
+        "no gradients have come for %d of the messages with tensors that this worker has sent",
         part_.missing()));
   }
   switch (part_.wait()) {

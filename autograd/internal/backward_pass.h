@@ -28,12 +28,8 @@ namespace sinew::internal {
 
 class BackwardPass;
 
-/// How a pass finds out which gradients come: see docs/autograd.md.
-enum class Reach { kSmart, kFast };
-
 struct PassOptions {
   LocalBackward::Graph graph = LocalBackward::Graph::kRelease;
-  Reach reach = Reach::kSmart;
   Clock::TimePoint deadline = Clock::TimePoint::max();
   /// Runs what answers of other workers lead to.
   std::shared_ptr<TaskRunner> runner;
@@ -93,7 +89,7 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
     /// The messages of this worker that gradients come for, and where those enter.
     std::vector<MessageEdges> live;
     ContextState::Entries entries;
-    /// The workers to ask, with their messages (with FAST: none).
+    /// The workers to ask, with their messages.
     std::map<Incarnation, std::vector<MessageEdges>> ask;
     /// Those that have nothing to do before this one has gradients for them: asked together with
     /// the first.
@@ -132,7 +128,6 @@ class BackwardPass : public std::enable_shared_from_this<BackwardPass> {
     std::vector<OnAnswer> answered;
     std::vector<OnAnswer> failed;
     std::exception_ptr failure;
-    std::vector<Incarnation> asked;
   };
 
   bool is_initiator() const { return id_.initiator == context_->self().incarnation; }

@@ -164,8 +164,6 @@ absl::StatusOr<ContextState::Joined> ContextState::join_pass(
   PassBook::Joined how = book_.join(id);
   Joined joined;
   switch (how.how) {
-    case PassBook::Joining::kIsDone:
-      return joined;
     case PassBook::Joining::kIsOver:
       return absl::AbortedError(
           absl::StrFormat("this backward pass has ended at worker '%s'", self_.name));
@@ -208,19 +206,6 @@ absl::StatusOr<ContextState::Entries> ContextState::entries(
     }
   }
   return entries;
-}
-
-std::pair<std::vector<MessageEdges>, ContextState::Entries> ContextState::all_entries() const {
-  MutexLock lock(mutex_);
-  std::vector<MessageEdges> all;
-  Entries entries;
-  for (const auto& [message, sent] : sends_) {
-    MessageEdges& numbers = all.emplace_back();
-    numbers.message = message;
-    for (std::uint32_t i = 0; i < sent.entry.edges.size(); ++i) numbers.indexes.push_back(i);
-    entries.emplace(message, sent.entry);
-  }
-  return {std::move(all), std::move(entries)};
 }
 
 absl::Status ContextState::check_brings(Incarnation from,
@@ -269,64 +254,36 @@ bool ContextState::commit(const PassId& id, std::vector<LocalBackward::Leaf>& le
   return true;
 }
 
-std::vector<Incarnation> ContextState::end_pass(const PassId& id, PassPart::End end,
-                                                std::vector<Incarnation> asked) {
+void ContextState::end_pass(const PassId& id, PassPart::End end) {
   std::shared_ptr<BackwardPass> ended;
   PassReductions taken_back;
-  PassBook::Ending ending;
   {
     MutexLock lock(mutex_);
-    if (released_.has_value()) return {};
-    ending = book_.end(id, end, std::move(asked));
+    if (released_.has_value()) return;
+    const PassBook::Added added = book_.end(id, end);
     if (!book_.running().has_value()) ended = std::move(pass_);
     if (ended != nullptr) pass_ = nullptr;
     const bool is_last = reduced_by_ == id;
-    if (ending.added == PassBook::Added::kIsTakenBack && gradients_.undo(id) && is_last) {
+    if (added == PassBook::Added::kIsTakenBack && gradients_.undo(id) && is_last) {
       taken_back = std::exchange(reductions_, {});
     }
   }
   if (!taken_back.empty()) {
     taken_back.fail(make_error(absl::AbortedError("the pass has failed at another worker")));
   }
-  return std::move(ending.abort);
 }
 
-absl::Status ContextState::ask(const PassId& id, Incarnation by) {
+void ContextState::owe_failure(std::uint64_t failed, const std::vector<Incarnation>& workers) {
   MutexLock lock(mutex_);
-  switch (book_.ask(id, by)) {
-    case PassBook::Asked::kInTime:
-      break;
-    case PassBook::Asked::kTooLate:
-      return absl::AbortedError(
-          absl::StrFormat("this backward pass has ended at worker '%s'", self_.name));
-    case PassBook::Asked::kTooMany:
-      return absl::ResourceExhaustedError(absl::StrFormat(
-          "worker '%s' has been asked for backward passes of too many workers", self_.name));
-  }
-  return absl::OkStatus();
+  for (const Incarnation worker : workers) book_.owe(failed, worker);
 }
 
-bool ContextState::has_asked(const PassId& id, Incarnation by) const {
+void ContextState::settle_failure(std::uint64_t failed, Incarnation worker) {
   MutexLock lock(mutex_);
-  return book_.has_asked(id, by);
+  book_.settle(failed, worker);
 }
 
-void ContextState::give_up(const PassId& id, Incarnation by) {
-  MutexLock lock(mutex_);
-  book_.give_up(id, by);
-}
-
-void ContextState::owe_failure(const PassId& id, const std::vector<Incarnation>& workers) {
-  MutexLock lock(mutex_);
-  for (const Incarnation worker : workers) book_.owe(id, worker);
-}
-
-void ContextState::settle_failure(const PassId& id, Incarnation worker) {
-  MutexLock lock(mutex_);
-  book_.settle(id, worker);
-}
-
-std::vector<PassId> ContextState::failures_owed_to(Incarnation worker) const {
+std::vector<std::uint64_t> ContextState::failures_owed_to(Incarnation worker) const {
   MutexLock lock(mutex_);
   return book_.owed_to(worker);
 }

@@ -86,10 +86,9 @@ class ContextState {
   // --- Passes.
 
   /// The running pass `id`, or the one that `make` makes. Errors: kNotFound when the context has
-  /// been released, kAborted when the pass has failed or a later one has ended,
+  /// been released, kAborted when the pass or a later one of its initiator has ended,
   /// kFailedPrecondition when another one runs.
   struct Joined {
-    /// Null: the pass is done here.
     std::shared_ptr<BackwardPass> pass;
     /// An older pass of the same initiator, which has given it up.
     std::shared_ptr<BackwardPass> stale;
@@ -103,8 +102,6 @@ class ContextState {
   /// kPermissionDenied unless all of these are gradients of tensors that this worker sent to
   /// `from`.
   absl::Status check_brings(Incarnation from, const std::vector<EdgeGradients>& gradients) const;
-  /// Everything that was ever sent, with the numbers that come with `Entries`.
-  std::pair<std::vector<MessageEdges>, Entries> all_entries() const;
   /// `reducer` takes part in the next pass at this worker. False when the context has ended.
   bool add_reducer(const std::shared_ptr<LeafReducer>& reducer);
   /// Those for a pass that begins, or that has failed before it did.
@@ -116,21 +113,14 @@ class ContextState {
   bool commit(const PassId& id, std::vector<LocalBackward::Leaf>& leaves,
               const PassReductions& reductions = {}, const PassReductions::Reduced& reduced = {});
   /// The pass has ended; what a failed one has added is taken back. Also for one that never began
-  /// here. `asked`: by this worker, if it is done. Returns those that have to be told of a failure.
-  [[nodiscard]] std::vector<Incarnation> end_pass(const PassId& id, PassPart::End end,
-                                                  std::vector<Incarnation> asked = {});
-  /// `by` asks this worker to take part; kAborted when it has given the pass up before.
-  absl::Status ask(const PassId& id, Incarnation by);
-  /// Whether `by` has asked this worker to take part in the pass, or in a later one of its
-  /// initiator.
-  bool has_asked(const PassId& id, Incarnation by) const;
-  /// What `by` asks of the pass from now on comes too late. Nothing else changes.
-  void give_up(const PassId& id, Incarnation by);
+  /// here.
+  void end_pass(const PassId& id, PassPart::End end);
   std::shared_ptr<BackwardPass> pass() const;
-  /// Passes that have failed, of which these workers have to hear; until they are said to have.
-  void owe_failure(const PassId& id, const std::vector<Incarnation>& workers);
-  void settle_failure(const PassId& id, Incarnation worker);
-  std::vector<PassId> failures_owed_to(Incarnation worker) const;
+  /// Passes of this worker that have failed, of which these workers have to hear; until they are
+  /// said to have. By serial.
+  void owe_failure(std::uint64_t failed, const std::vector<Incarnation>& workers);
+  void settle_failure(std::uint64_t failed, Incarnation worker);
+  std::vector<std::uint64_t> failures_owed_to(Incarnation worker) const;
 
   // --- Gradients.
   at::Tensor gradient_of(const at::Tensor& leaf) const;

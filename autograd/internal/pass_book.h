@@ -16,8 +16,8 @@
 namespace sinew::internal {
 
 /// What one worker knows of the backward passes of one context: the one that runs here, which have
-/// ended, who has asked for which, and whom it still has to tell of failures. Pure; tests/autograd
-/// explores it together with PassPart. Not thread-safe.
+/// ended, and whom it still has to tell of failures. Pure; tests/autograd explores it together with
+/// PassPart. Not thread-safe.
 ///
 /// A pass that is done here may fail yet, elsewhere. The word of that may come late; so it also
 /// comes with the next request of the worker that has to say it, and what the failed pass had added
@@ -31,8 +31,7 @@ class PassBook {
     kBegins,
     /// It runs already.
     kRuns,
-    kIsDone,
-    /// It has failed, or a later one of its initiator has ended.
+    /// It has ended, or a later one of its initiator has.
     kIsOver,
     /// Another one runs.
     kMustWait,
@@ -46,61 +45,28 @@ class PassBook {
   const std::optional<PassId>& running() const { return running_; }
   bool runs(const PassId& id) const { return running_.has_value() && *running_ == id; }
 
-  /// What follows from the end of a pass: for what it may have added, and for those that it has
-  /// asked, which have to be told.
+  /// What follows from the end of a pass for what it may have added.
   enum class Added : std::uint8_t { kStays, kIsTakenBack };
-  struct Ending {
-    Added added = Added::kStays;
-    std::vector<Incarnation> abort;
-  };
-  /// The pass has ended here; also for one that never began here. `asked`: by this worker, if the
-  /// pass is done.
-  Ending end(const PassId& id, PassPart::End end, std::vector<Incarnation> asked = {});
+  /// The pass has ended here; also for one that never began here.
+  Added end(const PassId& id, PassPart::End end);
 
-  /// `by` asks this worker to take part. kTooLate: it has given the pass up before.
-  enum class Asked : std::uint8_t { kInTime, kTooLate, kTooMany };
-  Asked ask(const PassId& id, Incarnation by);
-  /// Whether `by` has asked this worker to take part in the pass, or in a later one of its
-  /// initiator.
-  bool has_asked(const PassId& id, Incarnation by) const;
-  /// What `by` asks of the pass from now on comes too late. Nothing else changes.
-  void give_up(const PassId& id, Incarnation by);
-
-  /// `worker` has to hear that the pass has failed, until it is said to have.
-  void owe(const PassId& failed, Incarnation worker);
-  void settle(const PassId& failed, Incarnation worker);
+  /// `worker` has to hear that this pass of this worker's has failed, until it is said to have.
+  void owe(std::uint64_t failed, Incarnation worker);
+  void settle(std::uint64_t failed, Incarnation worker);
   /// What goes along with a request to `worker`.
-  std::vector<PassId> owed_to(Incarnation worker) const;
+  std::vector<std::uint64_t> owed_to(Incarnation worker) const;
 
   /// Appends what this state is.
   void append_key(std::string& key) const;
 
  private:
-  /// The last pass of an initiator that has ended.
-  struct Ended {
-    std::uint64_t serial = 0;
-    bool done = false;
-    std::vector<Incarnation> asked;
-  };
-  /// What one worker has said of the passes of one initiator: the last of each kind.
-  struct Word {
-    std::uint64_t asked = 0;
-    std::uint64_t given_up = 0;
-  };
-  /// Who says it, and the initiator.
-  using Speaker = std::pair<Incarnation, Incarnation>;
-
-  /// Those that a pass which was done has asked, if it has failed now.
-  std::vector<Incarnation> note_end(const PassId& id, Ended end);
-  /// Null: there are too many.
-  Word* word_of(const Speaker& speaker);
+  void note_end(const PassId& id);
 
   Incarnation self_;
   std::optional<PassId> running_;
-  absl::btree_map<Incarnation, Ended> ended_;
-  absl::btree_map<Speaker, Word> words_;
-  // Worker, initiator and serial.
-  absl::btree_set<std::pair<Speaker, std::uint64_t>> owed_;
+  /// The last pass of each initiator that has ended.
+  absl::btree_map<Incarnation, std::uint64_t> ended_;
+  absl::btree_set<std::pair<Incarnation, std::uint64_t>> owed_;
 };
 
 }  // namespace sinew::internal

@@ -17,8 +17,6 @@ enum class PassBug {
   kKeepsFailed,          // what a failed pass has added stays
   kForgetsFailures,      // a request does not say which passes before it have failed
   kJoinsTheEnded,        // a request that comes after the end begins the pass again
-  kAsksAfterGivingUp,    // a request counts though who made it has given the pass up
-  kDoneIsForEver,        // a pass that is done here cannot fail any more
 };
 
 /// The bug that is active in this process. Not thread-safe.

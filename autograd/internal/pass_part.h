@@ -142,8 +142,6 @@ class PassPart {
   /// The pass has failed, here or elsewhere. Does nothing after the end.
   Actions fail();
 
-  /// Those that it has asked.
-  const std::vector<Incarnation>& asked() const { return asked_; }
   bool has_failed() const { return stage_ == Stage::kFailed; }
   bool has_ended() const { return stage_ >= Stage::kDone; }
 

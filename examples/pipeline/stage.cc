@@ -4,7 +4,7 @@
 
 #include "ATen/ATen.h"
 #include "ATen/CPUGeneratorImpl.h"
-#include "sinew/autograd/split_linear.h"
+#include "sinew/examples/common/split_linear.h"
 
 namespace pipeline {
 
@@ -31,7 +31,7 @@ at::Tensor Stage::forward_local(const at::Tensor& input) {
   at::Tensor hidden = input;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     // The stage before waits for the gradient of `hidden`, not for those of the weights.
-    hidden = sinew::autograd::split_linear(hidden, layers_[layer]->weight, layers_[layer]->bias);
+    hidden = examples::split_linear(hidden, layers_[layer]->weight, layers_[layer]->bias);
     if (layer + 1 < layers_.size() || relu_at_end_) hidden = hidden.relu();
   }
   return hidden;

@@ -5,7 +5,7 @@
 
 #include "ATen/ATen.h"
 #include "ATen/CPUGeneratorImpl.h"
-#include "sinew/autograd/split_linear.h"
+#include "sinew/examples/common/split_linear.h"
 
 namespace ps_rnn {
 namespace {
@@ -80,8 +80,8 @@ Decoder::Decoder(const ModelSettings& settings)
 
 at::Tensor Decoder::forward(const at::Tensor& output) {
   // The trainer goes on as soon as it has the gradient of `output`.
-  return sinew::autograd::split_linear(dropout_.apply(output, is_training()), scores_->weight,
-                                       scores_->bias);
+  return examples::split_linear(dropout_.apply(output, is_training()), scores_->weight,
+                                scores_->bias);
 }
 
 at::Tensor Decoder::loss(const at::Tensor& output, const at::Tensor& targets) {

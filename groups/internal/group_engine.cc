@@ -85,8 +85,7 @@ Backend& GroupEngine::backend_for(c10::DeviceType device) const {
 }
 
 bool GroupEngine::needs_check_locked(const CallSignature& signature) const {
-  if (setup_.size == 1 || setup_.checks == GroupChecks::kNever) return false;
-  return setup_.checks == GroupChecks::kAlways || !agreed_.contains(signature.key());
+  return setup_.size > 1 && !agreed_.contains(signature.key());
 }
 
 void GroupEngine::check_open() const {
@@ -107,7 +106,7 @@ GroupEngine::Id GroupEngine::begin_operation_locked() {
 
 absl::StatusOr<std::uint64_t> GroupEngine::begin_collective_locked(Operation& operation) {
   const std::uint64_t number = last_number_ + 1;
-  if (setup_.size > 1 && setup_.checks != GroupChecks::kNever) {
+  if (setup_.size > 1) {
     operation.caller.thread = CollectiveCaller::this_thread();
     const std::optional<std::uint64_t> other = order_.begin(operation.caller, number);
     if (other) {

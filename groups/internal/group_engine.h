@@ -61,7 +61,6 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
     int rank = 0;
     int size = 1;
     std::chrono::nanoseconds timeout{0};
-    GroupChecks checks = GroupChecks::kFirstOfEachShape;
     /// The group's own keys; empty: nothing can be found out about others.
     Store store;
     /// The rank whose process serves that and takes it along when it ends. Unset: none of them.

@@ -14,7 +14,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "sinew/rpc/base/internal/system_call.h"
 
 // The flag of close_range(2), which older headers lack.
 #ifndef CLOSE_RANGE_CLOEXEC
@@ -143,7 +142,7 @@ int descriptor_limit() {
 
 }  // namespace
 
-JobProcess::Start ChildProcess::start(const ChildCommand& command) {
+ChildProcess::Start ChildProcess::start(const ChildCommand& command) {
   Start result;
   const std::vector<std::string> paths = candidates(command.program);
   Preparation to_do{};
@@ -223,13 +222,6 @@ std::optional<ProcessEnd> ChildProcess::take_end() {
   if (found == Look::kNoAnswer) end_group();
   return WIFEXITED(status) ? ProcessEnd::exited(WEXITSTATUS(status))
                            : ProcessEnd::signalled(WTERMSIG(status));
-}
-
-absl::Status ChildProcess::check_pidfds() {
-  const FileDescriptor self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  if (!self.valid()) return absl::UnavailableError(call_failure("pidfd_open", errno));
-  if (::syscall(SYS_pidfd_send_signal, self.number(), 0, nullptr, 0) == 0) return absl::OkStatus();
-  return absl::UnavailableError(call_failure("pidfd_send_signal", errno));
 }
 
 /// Without taking its end. An error that says nothing of the process is no answer: the call may be

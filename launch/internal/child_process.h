@@ -4,13 +4,13 @@
 #include <sys/types.h>
 #include <sys/wait.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "sinew/launch/internal/job_process.h"
+#include "sinew/launch/process_end.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
 
 namespace sinew::internal {
@@ -43,20 +43,26 @@ struct ChildCommand {
 
 /// A child of this process. It is killed by the kernel when the thread that started it ends, which
 /// must therefore live as long; that thread's process may have other threads, and may be killed.
-class ChildProcess : public JobProcess {
+/// Not thread-safe.
+class ChildProcess {
  public:
+  /// What has become of an attempt to start one.
+  struct Start {
+    std::unique_ptr<ChildProcess> process;
+    /// If there is none.
+    ProcessEnd failure;
+  };
   static Start start(const ChildCommand& command);
 
-  pid_t pid() const override { return pid_; }
-  int descriptor() const override { return pidfd_.number(); }
-  /// To the process, or to its own group.
-  void signal(int number) const override;
-  /// What is left of its own group is killed then.
-  std::optional<ProcessEnd> take_end() override;
-
-  /// Whether there are pidfds, by which processes that are not this one's children can be watched
-  /// and signalled; children need none. kUnavailable, with the call that is denied.
-  static absl::Status check_pidfds();
+  pid_t pid() const { return pid_; }
+  /// Becomes readable when the process has ended. -1: the system gives none; call take_end() from
+  /// time to time.
+  int descriptor() const { return pidfd_.number(); }
+  /// To the process, or to its own group. Nothing happens if it has ended.
+  void signal(int number) const;
+  /// How it ended; nullopt if it has not. What is left of its own group is killed then. Its process
+  /// id is free then: call it until it returns something, once.
+  std::optional<ProcessEnd> take_end();
 
  private:
   enum class Look { kRuns, kHasEnded, kIsGone, kNoAnswer };

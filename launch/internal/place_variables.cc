@@ -74,15 +74,12 @@ std::string own_job_token(int nodes, int master_port) {
   return is_alone && !says_job_token(process_environment()) ? draw_job_token() : "";
 }
 
-std::vector<std::string> environment_with(const Variables& changes,
-                                          const std::set<std::string>& left_out) {
+std::vector<std::string> environment_with(const Variables& changes) {
   std::vector<std::string> result;
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string_view variable(*at);
     const std::string name(variable.substr(0, variable.find('=')));
-    if (changes.count(name) == 0 && left_out.count(name) == 0) {
-      result.emplace_back(variable);
-    }
+    if (changes.count(name) == 0) result.emplace_back(variable);
   }
   for (const auto& [name, value] : changes) result.push_back(absl::StrCat(name, "=", value));
   return result;

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -40,11 +39,7 @@ Variables place_variables(const JobPlace& place, std::size_t local_rank);
 /// the same place, or where this process was given one: whoever starts all of them gives it.
 std::string own_job_token(int nodes, int master_port);
 
-/// Those of them that differ between processes of a node that have the same role.
-inline constexpr const char* kOwnVariables[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
-
-/// This process's environment with those changes, and without `left_out`: "NAME=value".
-std::vector<std::string> environment_with(const Variables& changes,
-                                          const std::set<std::string>& left_out = {});
+/// This process's environment with those changes: "NAME=value".
+std::vector<std::string> environment_with(const Variables& changes);
 
 }  // namespace sinew::internal

@@ -22,7 +22,6 @@ namespace {
 
 // Behind the stage.
 constexpr std::size_t kErrorOffset = 8;
-constexpr char kForkServerText[] = "server";
 
 using ErrorValue =
     std::tuple<int, std::string, std::string, std::string, int, std::string, std::string>;
@@ -47,18 +46,14 @@ void run_task(int rank) {
 }  // namespace
 
 std::string SpawnTicket::text() const {
-  return absl::StrCat(role == Role::kForkServer ? kForkServerText : absl::StrCat(rank),
-                      kind == Kind::kDaemon ? ",daemon" : ",normal");
+  return absl::StrCat(rank, kind == Kind::kDaemon ? ",daemon" : ",normal");
 }
 
 absl::StatusOr<SpawnTicket> SpawnTicket::parse(const std::string& text) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(',', 1));
   SpawnTicket ticket;
   ticket.kind = parts.second == "daemon" ? Kind::kDaemon : Kind::kNormal;
-  if (parts.first == kForkServerText) ticket.role = Role::kForkServer;
-  const bool has_rank =
-      ticket.role == Role::kForkServer || absl::SimpleAtoi(parts.first, &ticket.rank);
-  if (has_rank && ticket.text() == text) return ticket;
+  if (absl::SimpleAtoi(parts.first, &ticket.rank) && ticket.text() == text) return ticket;
   return absl::InvalidArgumentError(
       absl::StrCat("the environment variable ", kVariable, " is '", printable(text, 256),
                    "'; it is for processes that sinew::spawn() starts: unset it"));

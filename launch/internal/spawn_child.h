@@ -9,16 +9,13 @@
 namespace sinew::internal {
 
 /// What a spawned process and the one that spawned it agree on. Each spawned process has the task
-/// (a message that is the same for all) and a report of its own as files in memory. A fork server
-/// has the task too, for those that it forks.
+/// (a message that is the same for all) and a report of its own as files in memory.
 
 inline constexpr int kTaskDescriptor = 3;
 inline constexpr int kReportDescriptor = 4;
 
 /// What a process was spawned for, beside the task.
 struct SpawnTicket {
-  enum class Role { kProcess, kForkServer } role = Role::kProcess;
-  /// Of a process.
   int rank = 0;
   enum class Kind { kNormal, kDaemon } kind = Kind::kNormal;
 

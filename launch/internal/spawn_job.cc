@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -123,38 +122,11 @@ void SpawnJob::terminate() {
   supervisor_.stop(SIGTERM);
 }
 
-std::string SpawnJob::fork_server_obstacle() const {
-  MutexLock lock(mutex_);
-  return fork_server_obstacle_;
-}
-
-void SpawnJob::start_server() {
-  SpawnTicket server = ticket();
-  server.role = SpawnTicket::Role::kForkServer;
-  Variables variables = place_variables(place_, 0);
-  for (const char* name : kOwnVariables) variables.erase(name);
-  // What it writes is of no process yet.
-  const FileDescriptor out = shared_output(STDOUT_FILENO);
-  const FileDescriptor err = shared_output(STDERR_FILENO);
-  ChildCommand start = command(server, variables);
-  start.descriptors.emplace_back(out.number(), STDOUT_FILENO);
-  start.descriptors.emplace_back(err.number(), STDERR_FILENO);
-  absl::StatusOr<std::unique_ptr<ForkServer>> started = ForkServer::start(std::move(start));
-  if (started.ok()) {
-    server_ = *std::move(started);
-    return;
-  }
-  MutexLock lock(mutex_);
-  fork_server_obstacle_ = std::string(started.status().message());
-}
-
-SpawnTicket SpawnJob::ticket() const {
-  SpawnTicket result;
-  if (options_.kind == SpawnOptions::Kind::kDaemon) result.kind = SpawnTicket::Kind::kDaemon;
-  return result;
-}
-
-ChildCommand SpawnJob::command(const SpawnTicket& ticket, Variables variables) const {
+ChildCommand SpawnJob::command(std::size_t process) const {
+  SpawnTicket ticket;
+  ticket.rank = static_cast<int>(process);
+  if (options_.kind == SpawnOptions::Kind::kDaemon) ticket.kind = SpawnTicket::Kind::kDaemon;
+  Variables variables = place_variables(place_, process);
   if (!job_token_.empty()) variables[kJobToken] = job_token_;
   for (const auto& [name, value] : options_.environment) variables[name] = value;
   variables[SpawnTicket::kVariable] = ticket.text();
@@ -162,16 +134,14 @@ ChildCommand SpawnJob::command(const SpawnTicket& ticket, Variables variables) c
   // The very file that runs, though another may have its name by now.
   result.program = "/proc/self/exe";
   result.arguments = arguments_;
-  // Those of this process itself are not theirs.
-  result.environment =
-      environment_with(variables, {std::begin(kOwnVariables), std::end(kOwnVariables)});
+  result.environment = environment_with(variables);
   result.descriptors = {{nothing_.number(), STDIN_FILENO}, {task_.number(), kTaskDescriptor}};
   result.blocked_signals = blocked_signals_;
   return result;
 }
 
-JobProcess::Start SpawnJob::start(std::size_t process) {
-  JobProcess::Start result;
+ChildProcess::Start SpawnJob::start(std::size_t process) {
+  ChildProcess::Start result;
   const FileDescriptor out = output(process, STDOUT_FILENO);
   const FileDescriptor err = output(process, STDERR_FILENO);
   reports_[process] = FileDescriptor(::memfd_create("sinew-spawn-report", MFD_CLOEXEC));
@@ -179,25 +149,11 @@ JobProcess::Start SpawnJob::start(std::size_t process) {
     result.failure = ProcessEnd::not_started(errno);
     return result;
   }
-  const Variables variables = place_variables(place_, process);
-  if (server_ == nullptr) {
-    SpawnTicket own = ticket();
-    own.rank = static_cast<int>(process);
-    ChildCommand start = command(own, variables);
-    start.descriptors.emplace_back(out.number(), STDOUT_FILENO);
-    start.descriptors.emplace_back(err.number(), STDERR_FILENO);
-    start.descriptors.emplace_back(reports_[process].number(), kReportDescriptor);
-    return ChildProcess::start(start);
-  }
-  ForkServer::Request request;
-  request.rank = static_cast<int>(process);
-  for (const char* name : kOwnVariables) {
-    if (options_.environment.count(name) == 0) request.variables[name] = variables.at(name);
-  }
-  request.output = out.number();
-  request.error_output = err.number();
-  request.report = reports_[process].number();
-  return server_->fork(request);
+  ChildCommand start = command(process);
+  start.descriptors.emplace_back(out.number(), STDOUT_FILENO);
+  start.descriptors.emplace_back(err.number(), STDERR_FILENO);
+  start.descriptors.emplace_back(reports_[process].number(), kReportDescriptor);
+  return ChildProcess::start(start);
 }
 
 /// Invalid, with errno, if there are no descriptors left.
@@ -207,11 +163,6 @@ FileDescriptor SpawnJob::output(std::size_t process, int stream) {
         relay_.open({absl::StrCat("[rank ", place_.rank(process), "] "), stream, FileDescriptor()});
     return pipe.ok() ? *std::move(pipe) : FileDescriptor();
   }
-  return shared_output(stream);
-}
-
-/// Invalid as above.
-FileDescriptor SpawnJob::shared_output(int stream) const {
   FileDescriptor copy(::fcntl(stream, F_DUPFD_CLOEXEC, 0));
   // This process may have closed its own.
   return copy.valid() || errno != EBADF
@@ -221,9 +172,7 @@ FileDescriptor SpawnJob::shared_output(int stream) const {
 
 void SpawnJob::run() {
   ::pthread_setname_np(::pthread_self(), "sinew-spawn");
-  if (options_.start == SpawnOptions::Start::kForkServer) start_server();
   supervisor_.run();
-  if (server_ != nullptr) server_->end();
   MutexLock lock(mutex_);
   is_over_ = true;
   error_ = failure();
@@ -231,12 +180,11 @@ void SpawnJob::run() {
 }
 
 void SpawnJob::on_change() {
-  // The supervisor starts all before it does anything else.
-  if (server_ != nullptr) server_->end_forking();
   MutexLock lock(mutex_);
   for (std::size_t process = 0; process < pids_.size(); ++process) {
     pids_[process] = supervisor_.record(process).pid;
   }
+  // The supervisor starts all before it does anything else.
   all_started_ = true;
   changed_.notify_all();
 }

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "sinew/launch/internal/child_process.h"
-#include "sinew/launch/internal/fork_server.h"
 #include "sinew/launch/internal/output_relay.h"
 #include "sinew/launch/internal/place_variables.h"
 #include "sinew/launch/internal/port_reservation.h"
@@ -41,17 +40,13 @@ class SpawnJob {
   // As those of ProcessContext.
   bool join(std::chrono::milliseconds timeout);
   std::vector<pid_t> pids() const;
-  std::string fork_server_obstacle() const;
   void terminate();
 
  private:
-  void start_server();
-  JobProcess::Start start(std::size_t process);
+  ChildProcess::Start start(std::size_t process);
   /// Without output and report.
-  ChildCommand command(const SpawnTicket& ticket, Variables variables) const;
-  SpawnTicket ticket() const;
+  ChildCommand command(std::size_t process) const;
   FileDescriptor output(std::size_t process, int stream);
-  FileDescriptor shared_output(int stream) const;
   void run();
   void on_change();
   std::exception_ptr failure() const;
@@ -70,14 +65,11 @@ class SpawnJob {
 
   // For thread_ alone.
   std::vector<FileDescriptor> reports_;
-  // None: each process is started for itself.
-  std::unique_ptr<ForkServer> server_;
   OutputRelay relay_;
   Supervisor supervisor_;
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::string fork_server_obstacle_ ABSL_GUARDED_BY(mutex_);
   std::vector<pid_t> pids_ ABSL_GUARDED_BY(mutex_);
   bool all_started_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_terminated_ ABSL_GUARDED_BY(mutex_) = false;

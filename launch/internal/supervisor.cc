@@ -85,7 +85,7 @@ void Supervisor::signal_all(int number) const {
 
 void Supervisor::act() {
   while (const std::optional<JobState::Action> action = state_.next(Clock::now())) {
-    std::unique_ptr<JobProcess>& child = children_[action->process];
+    std::unique_ptr<ChildProcess>& child = children_[action->process];
     switch (action->kind) {
       case JobState::Action::Kind::kStart:
         start(action->process);
@@ -104,7 +104,7 @@ void Supervisor::act() {
 }
 
 void Supervisor::start(std::size_t process) {
-  JobProcess::Start started = job_.start(process, state_.attempt());
+  ChildProcess::Start started = job_.start(process, state_.attempt());
   Record& record = records_[process];
   record = Record();
   record.started = record.ended = Clock::now();
@@ -146,7 +146,7 @@ std::vector<int> Supervisor::take_stops() {
 void Supervisor::take_ends() {
   std::vector<std::pair<std::size_t, ProcessEnd>> ends;
   for (std::size_t process = 0; process < children_.size(); ++process) {
-    std::unique_ptr<JobProcess>& child = children_[process];
+    std::unique_ptr<ChildProcess>& child = children_[process];
     if (!child) continue;
     if (const std::optional<ProcessEnd> end = child->take_end()) {
       child.reset();

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "sinew/launch/internal/job_process.h"
+#include "sinew/launch/internal/child_process.h"
 #include "sinew/launch/internal/job_state.h"
 #include "sinew/launch/internal/output_relay.h"
 #include "sinew/rpc/base/internal/file_descriptor.h"
@@ -29,7 +29,7 @@ class Supervisor {
   struct Job {
     JobRules rules;
     /// Starts a process for the attempt of that number.
-    std::function<JobProcess::Start(std::size_t process, int attempt)> start;
+    std::function<ChildProcess::Start(std::size_t process, int attempt)> start;
     /// Something has become of the job. Optional.
     std::function<void()> on_change = [] {};
     /// Whether who called stop() knows that all processes have the signal: it is not sent once
@@ -71,7 +71,7 @@ class Supervisor {
   const Job job_;
   OutputRelay& relay_;
   JobState state_;
-  std::vector<std::unique_ptr<JobProcess>> children_;
+  std::vector<std::unique_ptr<ChildProcess>> children_;
   std::vector<Record> records_;
   std::vector<std::pair<int, std::function<void()>>> watches_;
   // Wakes run().

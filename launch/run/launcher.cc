@@ -116,8 +116,8 @@ int Launcher::run() {
   return supervisor_.state().exit_status();
 }
 
-JobProcess::Start Launcher::start(std::size_t process, int attempt) {
-  JobProcess::Start result;
+ChildProcess::Start Launcher::start(std::size_t process, int attempt) {
+  ChildProcess::Start result;
   absl::Status ready = begin_attempt(attempt);
   absl::StatusOr<FileDescriptor> out = FileDescriptor();
   absl::StatusOr<FileDescriptor> err = FileDescriptor();

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "sinew/launch/internal/job_process.h"
+#include "sinew/launch/internal/child_process.h"
 #include "sinew/launch/internal/output_relay.h"
 #include "sinew/launch/internal/port_reservation.h"
 #include "sinew/launch/internal/supervisor.h"
@@ -31,7 +31,7 @@ class Launcher {
 
  private:
   Supervisor::Job job();
-  JobProcess::Start start(std::size_t process, int attempt);
+  ChildProcess::Start start(std::size_t process, int attempt);
   absl::Status begin_attempt(int attempt);
   /// Where the output goes that `stream` (1 or 2) of the process is.
   absl::StatusOr<FileDescriptor> output(std::size_t process, int attempt, int stream);

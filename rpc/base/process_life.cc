@@ -16,7 +16,6 @@
 #include "absl/base/thread_annotations.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/internal/mutex.h"
-#include "sinew/rpc/base/process_forks.h"
 
 namespace sinew::internal {
 namespace {
@@ -50,7 +49,6 @@ struct Registry {
   // What this process, and what the one that it was forked from, keeps of a library.
   bool unforkable ABSL_GUARDED_BY(mutex) = false;
   bool inherited ABSL_GUARDED_BY(mutex) = false;
-  bool skips_libraries ABSL_GUARDED_BY(mutex) = false;
 };
 
 // Never destroyed: threads look at it until the process is gone.
@@ -116,7 +114,7 @@ struct ProcessHooks {
     {
       Registry& all = registry();
       MutexLock lock(all.mutex);
-      if (all.busy.empty() && !all.orphaned && !all.skips_libraries) {
+      if (all.busy.empty() && !all.orphaned) {
         // Nobody starts any more, however slow that is.
         all.idle_exit = std::this_thread::get_id();
         all.moves_on = SteadyClock::now() + kLongestEnd;
@@ -158,18 +156,6 @@ absl::Status ProcessLife::may_start_worker() {
       "no worker can be started here: this process was forked from one that has started a worker, "
       "whose threads and connections do not survive fork(), nor does what gRPC keeps when the "
       "worker was shut down. Fork before workers are started, or let the child exec");
-}
-
-void ProcessForks::skip_libraries_at_exit() {
-  Registry& all = registry();
-  MutexLock lock(all.mutex);
-  all.skips_libraries = true;
-}
-
-bool ProcessForks::may_start_workers() {
-  Registry& all = registry();
-  MutexLock lock(all.mutex);
-  return all.busy.empty() && !all.unforkable && !all.orphaned && !all.inherited;
 }
 
 void ProcessLife::let_no_child_start_workers() {

@@ -39,32 +39,27 @@ TEST(Authority, ClientsAndGuestsHaveNoSay) {
   EXPECT_THAT(std::string(check_member(guest).message()), HasSubstr("worker 'trainer' takes no"));
   for (const WorkerInfo& nobody : {client, guest}) {
     EXPECT_TRUE(refused(check_member(nobody)));
+    EXPECT_TRUE(refused(check_asks(nobody, pass)));
+    EXPECT_TRUE(refused(check_aborts(nobody, pass)));
     for (const Part part : {Part::kNone, Part::kTakesPart}) {
-      EXPECT_TRUE(refused(check_asks(nobody, pass, Reach::kSmart, part)));
-      EXPECT_TRUE(refused(check_asks(nobody, pass, Reach::kFast, part)));
       EXPECT_TRUE(refused(check_brings(nobody, pass, Answering::kAtTheEnd, part)));
       EXPECT_TRUE(refused(check_brings(nobody, pass, Answering::kInSteps, part)));
-      EXPECT_TRUE(refused(check_aborts(nobody, pass, part, Asked::kYes).status()));
       EXPECT_FALSE(may_end(nobody, context, part));
     }
   }
 }
 
 TEST(Authority, ThePassOfAnother) {
-  EXPECT_TRUE(check_asks(trainer, pass, Reach::kSmart, Part::kNone).ok());
-  EXPECT_TRUE(refused(check_asks(server, pass, Reach::kSmart, Part::kTakesPart)));
-  EXPECT_TRUE(check_asks(server, pass, Reach::kFast, Part::kTakesPart).ok());
-  EXPECT_TRUE(refused(check_asks(eve, pass, Reach::kFast, Part::kNone)));
+  EXPECT_TRUE(check_asks(trainer, pass).ok());
+  EXPECT_TRUE(refused(check_asks(server, pass)));
 
   EXPECT_TRUE(check_brings(server, pass, Answering::kAtTheEnd, Part::kTakesPart).ok());
   EXPECT_TRUE(refused(check_brings(eve, pass, Answering::kAtTheEnd, Part::kNone)));
   EXPECT_TRUE(check_brings(trainer, pass, Answering::kInSteps, Part::kTakesPart).ok());
   EXPECT_TRUE(refused(check_brings(server, pass, Answering::kInSteps, Part::kTakesPart)));
 
-  EXPECT_EQ(*check_aborts(trainer, pass, Part::kNone, Asked::kNo), Abort::kForAll);
-  EXPECT_EQ(*check_aborts(server, pass, Part::kTakesPart, Asked::kYes), Abort::kForAll);
-  EXPECT_EQ(*check_aborts(server, pass, Part::kTakesPart, Asked::kNo), Abort::kForThemselves);
-  const absl::Status stranger = check_aborts(eve, pass, Part::kNone, Asked::kNo).status();
+  EXPECT_TRUE(check_aborts(trainer, pass).ok());
+  const absl::Status stranger = check_aborts(eve, pass);
   EXPECT_TRUE(refused(stranger));
   EXPECT_THAT(std::string(stranger.message()), HasSubstr("worker 'eve' may not end"));
 }

@@ -282,34 +282,6 @@ TEST_P(Autograd, GradModeTravels) {
   EXPECT_EQ(worker(0).counters()["autograd.sends"], 0);
 }
 
-TEST_P(Autograd, FastMode) {
-  Context context(worker(0));
-  const Tensor a = random_leaf({2});
-  const Tensor b = worker(0).rpc_sync<&testgrad::nested>(1, a, 2, 3);
-  BackwardOptions fast;
-  fast.mode = sinew::autograd::Mode::kFast;
-  fast.retain_graph = true;
-  backward(context, {b.sum()}, fast);
-  EXPECT_TRUE(at::allclose(gradient_of(context, a), at::full({2}, 67.0)));
-  backward(context, {b.sum()}, fast);
-  EXPECT_TRUE(at::allclose(gradient_of(context, a), at::full({2}, 134.0)));
-  // Of a message with several tensors some may be unused.
-  const Tensor c = random_leaf({2});
-  const std::vector<Tensor> parts = worker(0).rpc_sync<&testgrad::split>(1, c);
-  backward(context, {b.sum() + parts.at(1).sum()}, fast);
-  EXPECT_TRUE(at::allclose(gradient_of(context, c), at::full({2}, 2.0)));
-  EXPECT_TRUE(at::allclose(gradient_of(context, a), at::full({2}, 201.0)));
-  // Now there is a result that the loss does not use.
-  worker(0).rpc_sync<&testgrad::multiply>(1, a, a);
-  fast.timeout = std::chrono::milliseconds(300);
-  const RpcError error = error_of([&] { backward(context, {b.sum()}, fast); });
-  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded) << error.what();
-  EXPECT_TRUE(at::allclose(gradient_of(context, a), at::full({2}, 201.0)));
-  EXPECT_TRUE(eventually([&] { return all_zero("autograd.passes"); }));
-  backward(context, {b.sum()});
-  EXPECT_TRUE(at::allclose(gradient_of(context, a), at::full({2}, 268.0)));
-}
-
 TEST_P(Autograd, MessagesOfAPass) {
   const auto calls = [&] {
     std::int64_t sum = 0;

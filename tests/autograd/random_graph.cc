@@ -13,7 +13,6 @@
 
 #include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
-#include "sinew/autograd/split_linear.h"
 
 namespace testgrad {
 
@@ -152,7 +151,7 @@ Tensor operation(std::mt19937_64& random, Place& place, const Tensors& values, S
     case 11:
       return special == Special::kNoGradients ? NoGradient::apply(a) : a * 2;
     case 12:
-      return sinew::autograd::split_linear(a, place.leaves()[kVectors], b);
+      return at::linear(a, place.leaves()[kVectors], b);
     default:
       return place.leaves()[random() % kVectors] * a;
   }

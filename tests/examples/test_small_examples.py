@@ -8,13 +8,9 @@ EXAMPLES is the folder of the built examples.
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import unittest
 from pathlib import Path
 
@@ -159,68 +155,6 @@ class PipelineTest(JobTest):
 
     def test_mistakes(self) -> None:
         self.check_mistakes(("--micro-batches", "0"), ("--micro-batches", "999"), ("--lr", "x"))
-
-
-class AutogradTest(unittest.TestCase):
-    def test_two_workers(self) -> None:
-        program = EXAMPLES / "autograd" / "autograd"
-        for name, ended in example_process.run_alice_and_bob(program, ports.free_port()).items():
-            self.assertEqual((ended.status, ended.stderr), (0, ""), name)
-            numbers = [float(line) for line in ended.stdout.splitlines() if "[" not in line]
-            expected = [2, 2, 2, -1, 0, 1, 2, 1.5, 1] if name == "alice" else []
-            self.assertEqual(numbers, expected, name)
-        ended = example_process.run_alice_and_bob_together(SINEW_RUN, program)
-        self.assertEqual((ended.status, ended.stderr), (0, ""))
-
-    def test_the_documentation_shows_this_source(self) -> None:
-        source = (SOURCE_TREE / "examples/autograd/autograd.cc").read_text()
-        self.assertIn(f"```cpp\n{source}```\n", (SOURCE_TREE / "docs/autograd.md").read_text())
-        self.assertLessEqual(len(source.splitlines()), 42, "it is to be read at a glance")
-
-
-class RejoinTest(unittest.TestCase):
-    PROGRAM = Path("rejoin") / "rejoin"
-
-    def start(self, port: int, *part: str) -> subprocess.Popen[str]:
-        variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        process = example_process.start([EXAMPLES / self.PROGRAM, *part], variables, stderr=subprocess.DEVNULL)
-        # Whatever hangs ends then, and so does what is read from it.
-        guard = threading.Timer(240, example_process.kill_group, [process])
-        guard.start()
-        self.addCleanup(guard.cancel)
-        self.addCleanup(process.communicate)
-        self.addCleanup(example_process.kill_group, process)
-        return process
-
-    def await_line(self, process: subprocess.Popen[str], wanted: str) -> list[str]:
-        """Reads up to a line that begins so; what came before."""
-        lines: list[str] = []
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith(wanted):
-                return lines
-            lines.append(line)
-        raise AssertionError(f"{process.args!r} ended without '{wanted}': {lines}")
-
-    def test_an_actor_that_is_stopped_for_longer_than_its_lease(self) -> None:
-        port = ports.free_port()
-        learner = self.start(port, "learner")
-        actor = self.start(port, "actor", "40")
-        self.await_line(actor, "actor: 3\n")
-        os.kill(actor.pid, signal.SIGSTOP)
-        self.await_line(learner, "learner: actor lost\n")
-        os.kill(actor.pid, signal.SIGCONT)
-        self.await_line(actor, "actor: is back\n")
-        self.await_line(actor, "actor: 40\n")
-        self.await_line(learner, "learner: actor joined\n")
-        self.await_line(learner, "learner: actor left\n")
-        for process in (learner, actor):
-            self.assertEqual(example_process.finish(process, 60).status, 0, process.args)
-
-    def test_mistakes(self) -> None:
-        ended = example_process.run([EXAMPLES / self.PROGRAM, "agent"])
-        self.assertEqual((ended.status, ended.stdout), (2, ""))
-        self.assertIn("usage: rejoin learner | actor", ended.stderr)
 
 
 def main() -> None:

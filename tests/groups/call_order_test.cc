@@ -15,7 +15,6 @@
 
 using sinew::ErrorCode;
 using sinew::Future;
-using sinew::GroupChecks;
 using sinew::GroupOptions;
 using sinew::ProcessGroup;
 using sinew::RpcError;
@@ -144,19 +143,6 @@ TEST(CallOrder, AGroupForEachThreadIsRight) {
       EXPECT_EQ(got.right, 2000);
     });
   });
-}
-
-TEST(CallOrder, AProgramThatKeepsOneItselfMaySaySo) {
-  Ranks(2).run([](GroupOptions& options) { options.checks = GroupChecks::kNever; },
-               [](const ProcessGroup& group) {
-                 const at::Tensor one = at::full({2}, group.rank() + 1.0);
-                 const at::Tensor two = at::full({2}, 10 * group.rank() + 10.0);
-                 const Future<void> first = group.all_reduce_async(one);
-                 std::thread([&] { group.all_reduce(two); }).join();
-                 first.wait();
-                 EXPECT_TRUE(one.equal(at::full({2}, 3.0)));
-                 EXPECT_TRUE(two.equal(at::full({2}, 30.0)));
-               });
 }
 
 }  // namespace

@@ -22,7 +22,6 @@
 using namespace std::chrono_literals;
 using sinew::ErrorCode;
 using sinew::Future;
-using sinew::GroupChecks;
 using sinew::GroupOptions;
 using sinew::init_process_group;
 using sinew::ProcessGroup;
@@ -326,13 +325,6 @@ TEST(GroupLifetime, RanksThatStartWithOtherTermsAreAllTold) {
     const RpcError error = error_of([&] { init_process_group(options); });
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
     EXPECT_THAT(error.message(), AllOf(HasSubstr("rank 1 with"), HasSubstr("cuda:nccl")));
-  });
-  run_ranks(2, [&](int rank) {
-    GroupOptions options = ranks.options(rank);
-    if (rank == 1) options.checks = GroupChecks::kNever;
-    const RpcError error = error_of([&] { init_process_group(options); });
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
-    EXPECT_THAT(error.message(), HasSubstr("checks never"));
   });
 }
 

@@ -16,7 +16,6 @@
 using namespace std::chrono_literals;
 using sinew::ErrorCode;
 using sinew::Future;
-using sinew::GroupChecks;
 using sinew::GroupOptions;
 using sinew::init_process_group;
 using sinew::ProcessGroup;
@@ -204,20 +203,6 @@ TEST(Group, OldAndNewShapesDoNotMeet) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
     EXPECT_THAT(error.message(), HasSubstr("rank 1 calls all_reduce(SUM) of float32 [5]"));
   });
-}
-
-TEST(Group, AlwaysChecked) {
-  Ranks(2).run([](GroupOptions& options) { options.checks = GroupChecks::kAlways; },
-               [](const ProcessGroup& group) {
-                 for (int round = 0; round < 3; ++round) {
-                   group.all_reduce(at::zeros({4}));
-                   group.all_reduce(at::zeros({5}));
-                   const RpcError error =
-                       error_of([&] { group.all_reduce(at::zeros({group.rank() == 0 ? 4 : 5})); });
-                   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-                 }
-                 group.barrier();
-               });
 }
 
 TEST(Group, UnevenAllToAll) {

@@ -19,6 +19,7 @@
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
 #include "sinew/tests/support/faulty_transport.h"
+#include "sinew/tests/support/gather.h"
 
 using sinew::ErrorCode;
 using sinew::Execution;
@@ -29,6 +30,7 @@ using sinew::internal::FaultRule;
 using sinew::internal::FaultyFrame;
 using sinew::testing::error_of;
 using sinew::testing::eventually;
+using sinew::testing::gather;
 using ::testing::Contains;
 using ::testing::Ge;
 using ::testing::HasSubstr;
@@ -220,7 +222,7 @@ TEST_P(Limits, AGatherOfTooMuchFailsAtAllAndNamesTheMember) {
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
       const std::string own(rank == 1 ? kOwn : 10, 'x');
-      const RpcError error = error_of([&] { worker(rank).all_gather(own, {}, 5min); });
+      const RpcError error = error_of([&] { gather(worker(rank), own); });
       EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();
       EXPECT_THAT(error.message(), HasSubstr("worker1"));
       EXPECT_THAT(numbers_in(error.message()), Contains(Ge(kOwn))) << error.what();
@@ -231,8 +233,7 @@ TEST_P(Limits, AGatherOfTooMuchFailsAtAllAndNamesTheMember) {
   threads.clear();
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      EXPECT_EQ(worker(rank).all_gather(std::string(kMiB, 'x'), {}, 5min).at("worker1").size(),
-                kMiB);
+      EXPECT_EQ(gather(worker(rank), std::string(kMiB, 'x')).at("worker1").size(), kMiB);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -339,8 +340,8 @@ TEST_P(Limits, WhatWorkersSayToRunTheJobIsSentAgain) {
   };
   const auto id = plan_->add(std::move(rule));
   std::thread other(
-      [this] { EXPECT_EQ(worker(1).all_gather(std::string(kMiB, 'x'), {}, 5min).size(), 2u); });
-  EXPECT_EQ(worker(0).all_gather("small", {}, 5min).at("worker1").size(), kMiB);
+      [this] { EXPECT_EQ(gather(worker(1), std::string(kMiB, 'x')).size(), 2u); });
+  EXPECT_EQ(gather(worker(0), "small").at("worker1").size(), kMiB);
   other.join();
   EXPECT_EQ(plan_->hits(id), 1u);
 }

@@ -14,6 +14,7 @@
 #include "sinew/rpc/worker/worker_core.h"
 #include "sinew/tests/process/test_methods.h"
 #include "sinew/tests/support/cluster.h"
+#include "sinew/tests/support/gather.h"
 
 using sinew::ErrorCode;
 using sinew::RpcError;
@@ -21,6 +22,7 @@ using sinew::ShutdownOptions;
 using sinew::Worker;
 using sinew::testing::error_of;
 using sinew::testing::eventually;
+using sinew::testing::gather;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
@@ -358,10 +360,10 @@ TEST_P(Shutdown, BarrierAndGatherOfAllAndOfSubsets) {
                                                 : std::vector<std::string>{"worker1", "worker3"};
       self.barrier(half, 60s);
       self.barrier({self.name()}, 60s);
-      const auto all = self.all_gather("bytes of " + self.name());
+      const auto all = gather(self, "bytes of " + self.name());
       EXPECT_EQ(all.size(), 4u);
       for (const auto& [name, bytes] : all) EXPECT_EQ(bytes, "bytes of " + name);
-      const auto some = self.all_gather(std::string("\0x", 2), half, 60s);
+      const auto some = gather(self, std::string("\0x", 2), half);
       EXPECT_EQ(some.size(), 2u);
       EXPECT_TRUE(some.count(self.name()));
     });

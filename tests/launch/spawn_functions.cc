@@ -25,8 +25,6 @@
 namespace sinew::testing {
 namespace {
 
-constexpr char kStartVariable[] = "SINEW_TEST_START";
-
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "unset" : value;
@@ -52,16 +50,6 @@ void wait_for_file(const std::string& path) {
 }
 
 }  // namespace
-
-void choose_start(SpawnOptions::Start start) {
-  ::setenv(kStartVariable, start == SpawnOptions::Start::kExec ? "exec" : "forkserver", 1);
-}
-
-SpawnOptions spawn_options() {
-  SpawnOptions options;
-  if (variable(kStartVariable) == "exec") options.start = SpawnOptions::Start::kExec;
-  return options;
-}
 
 int twice(int value) { return 2 * value; }
 
@@ -171,10 +159,10 @@ void announce_and_wait(int rank, const std::string& folder) {
 }
 
 void spawn_announcers(int, const std::string& folder) {
-  spawn(&announce_and_wait, 2, spawn_options(), folder);
+  spawn(&announce_and_wait, 2, SpawnOptions(), folder);
 }
 
-void spawn_nothing(int) { spawn(&do_nothing, 2, spawn_options()); }
+void spawn_nothing(int) { spawn(&do_nothing, 2); }
 
 void write_lines(int rank, int count) {
   for (int line = 0; line < count; ++line) {
@@ -256,7 +244,7 @@ void call_all_others(int rank, int nprocs) {
 }
 
 int drive(const std::string& what, const std::string& folder) {
-  SpawnOptions options = spawn_options();
+  SpawnOptions options;
   if (what == "call" || what == "die") {
     if (what == "die" && variable("RANK") == "1") return 5;
     call_all_others(std::stoi(variable("RANK")), std::stoi(variable("WORLD_SIZE")));
@@ -279,7 +267,7 @@ int drive(const std::string& what, const std::string& folder) {
     spawn(&write_lines, 3, options, 40);
   } else if (what == "unready") {
     try {
-      spawn(&do_nothing, 2, spawn_options());
+      spawn(&do_nothing, 2);
     } catch (const RpcError& error) {
       std::cout << error.what() << std::endl;
       return error.code() == ErrorCode::kFailedPrecondition ? 0 : 1;

@@ -20,11 +20,6 @@ struct Settings {
   std::vector<int> widths;
 };
 
-/// How this process is to start others, and those that these start.
-void choose_start(SpawnOptions::Start start);
-/// With that.
-SpawnOptions spawn_options();
-
 /// Writes a file of its job's token into the folder.
 void write_token(int rank, const std::string& folder);
 /// Writes a file of that process's place and descriptors into the folder.

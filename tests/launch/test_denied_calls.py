@@ -97,7 +97,6 @@ class DeniedCalls(Case):
 
     @under_each
     def test_spawn(self, rules: Rules) -> None:
-        # Without pidfds each executes the program.
         program = self.start_under(rules, WORKER, "--drive", "three")
         out, err = program.communicate(timeout=PATIENCE_S)
         call, _, error = rules[0].partition("=")

@@ -208,7 +208,7 @@ struct Limits {
   std::size_t gone = 4096;
   std::size_t log = 4096;
   std::size_t key_bytes = 1024;
-  // 1 MiB of a user, and what this library adds.
+  // 1 MiB of the caller, and what this library adds.
   std::size_t value_bytes = (1 << 20) + 1024;
   /// Of each member: reports, gathers, and bytes in them.
   std::size_t reports_each = 4096;

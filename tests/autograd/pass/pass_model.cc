@@ -130,8 +130,7 @@ void PassModel::start() {
   }
   begin(initiator, id(serial));
   perform(initiator, worker.part->prepare(std::nullopt, Answering::kAtTheEnd, kUser));
-  perform(initiator,
-          worker.part->begin(plan_of(initiator, serial, initiator), parcels({PassPart::kRoots})));
+  perform(initiator, worker.part->begin(plan_of(initiator, serial), parcels({PassPart::kRoots})));
 }
 
 void PassModel::begin(int number, const PassId& pass) {
@@ -146,24 +145,8 @@ void PassModel::begin(int number, const PassId& pass) {
   worker.offered.clear();
 }
 
-PassPart::Plan PassModel::fast_plan_of(int worker, const PassShape& pass, int requester) const {
-  PassPart::Plan plan;
-  if (worker == pass.initiator) plan.entries.insert(PassPart::kRoots);
-  for (std::size_t i = 0; i < pass.messages.size(); ++i) {
-    const PassMessage& message = pass.messages[i];
-    if (message.sender == worker) plan.entries.insert(i + 1);
-    if (message.sender != worker && message.receiver != worker) continue;
-    for (const int peer : {message.sender, message.receiver}) {
-      const bool knows = peer == worker || peer == requester || peer == pass.initiator;
-      if (!knows) plan.ask.insert(incarnation(peer));
-    }
-  }
-  return plan;
-}
-
-PassPart::Plan PassModel::plan_of(int worker, std::uint64_t serial, int requester) const {
+PassPart::Plan PassModel::plan_of(int worker, std::uint64_t serial) const {
   const PassShape& pass = shape(serial);
-  if (world_.is_fast) return fast_plan_of(worker, pass, requester);
   PassPart::Plan plan;
   plan.reduces = worker == world_.reducer;
   const bool is_initiator = worker == pass.initiator;
@@ -195,14 +178,14 @@ void PassModel::arrive(std::size_t number) {
     case Packet::Kind::kAnswer:
       return on_answer(packet);
     case Packet::Kind::kAbort:
-      end_failed(packet.to, id(packet.serial), packet.from);
+      end_failed(packet.to, id(packet.serial));
       if (world_.is_coarse) {
-        return workers_[packet.from].book.settle(id(packet.serial), incarnation(packet.to));
+        return workers_[packet.from].book.settle(packet.serial, incarnation(packet.to));
       }
       packets_.push_back({Packet::Kind::kHeard, packet.to, packet.from, packet.serial});
       return;
     case Packet::Kind::kHeard:
-      return worker.book.settle(id(packet.serial), incarnation(packet.from));
+      return worker.book.settle(packet.serial, incarnation(packet.from));
     case Packet::Kind::kCancel: {
       const auto call = calls_.find(packet.call);
       if (call == calls_.end() || !call->second.prepares || call->second.is_answered) return;
@@ -218,11 +201,6 @@ std::optional<PassBook::Joining> PassModel::join(const Packet& packet) {
   Worker& worker = workers_[packet.to];
   const PassBook::Joined joined = worker.book.join(id(packet.serial));
   switch (joined.how) {
-    case PassBook::Joining::kIsDone:
-      // It has all the gradients that there are.
-      answer(packet.to, packet.call, {}, false,
-             packet.messages.empty() ? Outcome::kDone : Outcome::kAborted);
-      return std::nullopt;
     case PassBook::Joining::kIsOver:
     case PassBook::Joining::kMustWait:
       answer(packet.to, packet.call, {}, false, Outcome::kAborted);
@@ -239,21 +217,14 @@ std::optional<PassBook::Joining> PassModel::join(const Packet& packet) {
 
 void PassModel::on_run(const Packet& packet) {
   Worker& worker = workers_[packet.to];
-  const Incarnation from = incarnation(packet.from);
-  if (worker.book.ask(id(packet.serial), from) != PassBook::Asked::kInTime) {
-    return answer(packet.to, packet.call, {}, false, Outcome::kAborted);
-  }
-  for (const PassId& failed : packet.failed) end_failed(packet.to, failed, packet.from);
+  for (const std::uint64_t failed : packet.failed) end_failed(packet.to, id(failed));
   if (!join(packet).has_value()) return;
-  if (worker.part->is_prepared()) {
-    const Parcels gradients = parcels(packet.messages);
-    return perform(packet.to, worker.part->deliver(gradients, Answering::kAtTheEnd, packet.call));
-  }
+  if (worker.part->is_prepared()) return break_rule("a worker is asked twice");
   calls_.at(packet.call).prepares = true;
-  perform(packet.to, worker.part->prepare(from, packet.answering, packet.call));
+  perform(packet.to, worker.part->prepare(incarnation(packet.from), packet.answering, packet.call));
   if (worker.part->has_ended()) return;
-  perform(packet.to, worker.part->begin(plan_of(packet.to, packet.serial, packet.from),
-                                        parcels(packet.messages)));
+  perform(packet.to,
+          worker.part->begin(plan_of(packet.to, packet.serial), parcels(packet.messages)));
 }
 
 void PassModel::on_bring(const Packet& packet) {
@@ -287,12 +258,8 @@ void PassModel::on_lost(int number, int lost) {
   }
 }
 
-void PassModel::end_failed(int number, const PassId& failed, int from) {
+void PassModel::end_failed(int number, const PassId& failed) {
   Worker& worker = workers_[number];
-  if (!(incarnation(from) == failed.initiator) &&
-      !worker.book.has_asked(failed, incarnation(from))) {
-    return worker.book.give_up(failed, incarnation(from));
-  }
   if (worker.book.runs(failed)) fail(number, Outcome::kAborted);
   end_pass(number, failed, PassPart::End::kFailed);
 }
@@ -415,16 +382,13 @@ void PassModel::tell_failed(int number, const std::vector<PassPart::Waiter>& cal
 
 void PassModel::end_pass(int number, const PassId& pass, PassPart::End end) {
   Worker& worker = workers_[number];
-  std::vector<Incarnation> asked;
-  if (end == PassPart::End::kDone) asked = worker.part->asked();
-  const PassBook::Ending ending = worker.book.end(pass, end, std::move(asked));
-  if (ending.added == PassBook::Added::kIsTakenBack) worker.added.erase(pass.serial);
-  abort(number, pass, ending.abort);
+  const PassBook::Added added = worker.book.end(pass, end);
+  if (added == PassBook::Added::kIsTakenBack) worker.added.erase(pass.serial);
 }
 
 void PassModel::abort(int number, const PassId& pass, const std::vector<Incarnation>& asked) {
   for (const Incarnation told : asked) {
-    workers_[number].book.owe(pass, told);
+    workers_[number].book.owe(pass.serial, told);
     if (!workers_[worker_of(told)].alive) continue;
     packets_.push_back({Packet::Kind::kAbort, number, worker_of(told), pass.serial});
   }

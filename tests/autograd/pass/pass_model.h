@@ -45,8 +45,6 @@ struct PassWorld {
   /// Nothing comes between the end of a run of a graph and what follows from it, and calls that are
   /// given up are not cancelled: fewer orders, for larger worlds.
   bool is_coarse = false;
-  /// Each worker asks those that it has exchanged tensors with.
-  bool is_fast = false;
 };
 
 /// Workers with what each knows of the passes (PassBook) and does in them (PassPart), and the calls
@@ -95,7 +93,7 @@ class PassModel {
     Answering answering = Answering::kAtTheEnd;
     std::set<std::uint64_t> messages = {};
     /// With a run: passes that have failed. With an answer.
-    std::vector<PassId> failed = {};
+    std::vector<std::uint64_t> failed = {};
     bool waits = false;
     Outcome outcome = Outcome::kDone;
 
@@ -111,15 +109,14 @@ class PassModel {
   bool must_wait(std::size_t packet) const;
   void start();
   void begin(int worker, const PassId& pass);
-  PassPart::Plan plan_of(int worker, std::uint64_t serial, int requester) const;
-  PassPart::Plan fast_plan_of(int worker, const PassShape& pass, int requester) const;
+  PassPart::Plan plan_of(int worker, std::uint64_t serial) const;
   void arrive(std::size_t number);
   void on_run(const Packet& packet);
   void on_bring(const Packet& packet);
   void on_answer(const Packet& packet);
   void on_lost(int worker, int lost);
   std::optional<PassBook::Joining> join(const Packet& packet);
-  void end_failed(int worker, const PassId& failed, int from);
+  void end_failed(int worker, const PassId& failed);
   void yield_early(int worker, Incarnation to);
   void run_ends(int worker);
   void fail(int worker, Outcome why);

@@ -58,7 +58,7 @@ std::string PassModel::Packet::key() const {
                    static_cast<int>(answering), waits, static_cast<int>(outcome), "m");
   for (const std::uint64_t message : messages) absl::StrAppend(&key, message, ".");
   key += 'f';
-  for (const PassId& id : failed) absl::StrAppend(&key, id.serial, ".");
+  for (const std::uint64_t one : failed) absl::StrAppend(&key, one, ".");
   return key;
 }
 

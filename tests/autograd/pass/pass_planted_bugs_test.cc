@@ -26,8 +26,6 @@ constexpr Planted kBugs[] = {
     {PassBug::kKeepsFailed, "kKeepsFailed"},
     {PassBug::kForgetsFailures, "kForgetsFailures"},
     {PassBug::kJoinsTheEnded, "kJoinsTheEnded"},
-    {PassBug::kAsksAfterGivingUp, "kAsksAfterGivingUp"},
-    {PassBug::kDoneIsForEver, "kDoneIsForEver"},
 };
 
 class PlantedPassBug : public ::testing::TestWithParam<Planted> {

@@ -2,7 +2,7 @@
 
 #include "ATen/core/Tensor.h"
 
-namespace sinew::autograd {
+namespace examples {
 
 /// `at::linear(input, weight, bias)`: the same values and gradients, but the gradient of `input` is
 /// computed by itself, and those of `weight` and `bias` after it. In a pass across workers the
@@ -16,4 +16,4 @@ namespace sinew::autograd {
 at::Tensor split_linear(const at::Tensor& input, const at::Tensor& weight,
                         const at::Tensor& bias = {});
 
-}  // namespace sinew::autograd
+}  // namespace examples

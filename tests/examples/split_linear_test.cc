@@ -1,4 +1,4 @@
-#include "sinew/autograd/split_linear.h"
+#include "sinew/examples/common/split_linear.h"
 
 #include <vector>
 
@@ -12,7 +12,7 @@
 #include "ATen/core/grad_mode.h"
 
 using at::Tensor;
-using sinew::autograd::split_linear;
+using examples::split_linear;
 
 namespace {
 

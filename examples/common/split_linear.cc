@@ -1,9 +1,9 @@
-#include "sinew/autograd/split_linear.h"
+#include "sinew/examples/common/split_linear.h"
 
 #include <cstdint>
 #include <vector>
 
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/autograd.h>
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/linear.h"
@@ -11,7 +11,7 @@
 #include "ATen/ops/zeros.h"
 #include "c10/util/Optional.h"
 
-namespace sinew::autograd {
+namespace examples {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -103,4 +103,4 @@ at::Tensor split_linear(const at::Tensor& input, const at::Tensor& weight, const
   return BothWays::apply(one_way, other_way).view(shape);
 }
 
-}  // namespace sinew::autograd
+}  // namespace examples
