@@ -11,6 +11,7 @@
 #include "sinew/optim/remote_module.h"
 #include "sinew/rpc/base/launch_place.h"
 #include "sinew/rpc/base/stop_signal.h"
+#include "sinew/rpc/base/trace.h"
 #include "sinew/rpc/rpc.h"
 #include "sinew/rref/names.h"
 #include "sinew/rref/remote.h"

@@ -251,8 +251,7 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks,
     request.group = absl::StrCat("new/", number);
     request.rank = setup.rank;
     request.size = setup.size;
-    request.terms =
-        absl::StrCat("the ranks ", absl::StrJoin(ranks, ", "), terms_of(choice));
+    request.terms = absl::StrCat("the ranks ", absl::StrJoin(ranks, ", "), terms_of(choice));
     request.deadline = deadline;
     request.health = setup.health;
     request.store_server = setup.store_server;

@@ -1,8 +1,11 @@
 #include "sinew/launch/ctl/job_commands.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -10,7 +13,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "sinew/launch/ctl/columns.h"
 #include "sinew/launch/ctl/job_view.h"
 #include "sinew/launch/ctl/json.h"
 #include "sinew/launch/ctl/monitor.h"
@@ -35,8 +42,11 @@ struct JobFlags {
   bool watch = false;
   double older_than_s = 1;
   std::string bind = "127.0.0.1:9464";
+  bool for_everybody = false;
   std::string caller;
   std::uint64_t id = 0;
+  std::vector<std::string> files;
+  std::uint64_t events = 1000;
 };
 
 /// Rank 0 of a job that was started by env://.
@@ -112,7 +122,8 @@ absl::Status show_stuck(const JobFlags& flags) {
 absl::Status monitor(const JobFlags& flags) {
   const absl::StatusOr<JobAccess> access = access_of(flags);
   if (!access.ok()) return access.status();
-  return serve_monitor(*access, flags.bind);
+  return serve_monitor(*access, flags.bind,
+                       flags.for_everybody ? MonitorFor::kEverybody : MonitorFor::kTokenOrThisHost);
 }
 
 absl::Status cancel(const JobFlags& flags) {
@@ -124,6 +135,63 @@ absl::Status cancel(const JobFlags& flags) {
   return absl::NotFoundError(absl::StrCat("the worker at ", access->address, " serves no call of '",
                                           flags.caller, "' with the number ", flags.id,
                                           ": sinew-ctl calls lists them"));
+}
+
+/// On one time line: each line begins with its time, in seconds with nine digits behind the point.
+absl::Status dump(const JobFlags& flags) {
+  const absl::StatusOr<JobAccess> access = access_of(flags);
+  if (!access.ok()) return access.status();
+  const absl::StatusOr<std::vector<WorkerEvents>> all = ask_events(*access, flags.events);
+  if (!all.ok()) return all.status();
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const WorkerEvents& worker : *all) {
+    const std::string name = cut_text(worker.name);
+    if (!worker.answered.ok()) {
+      std::cerr << name << " does not answer: " << worker.answered.message() << "\n";
+    }
+    for (const std::string& line : worker.lines) {
+      const std::size_t end = line.find(' ');
+      if (end != std::string::npos) lines.push_back({line.substr(0, end), name + line.substr(end)});
+    }
+  }
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [time, rest] : lines)
+    std::cout << cut_text(time) << " " << cut_text(rest) << "\n";
+  return absl::OkStatus();
+}
+
+absl::Status stop(const JobFlags& flags) {
+  const absl::StatusOr<JobAccess> access = access_of(flags);
+  if (!access.ok()) return access.status();
+  const absl::StatusOr<bool> done = ask_stop(*access);
+  if (!done.ok()) return done.status();
+  if (*done) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the program of the worker at ", access->address,
+      " does not wait to be asked (Worker::serve_until_done(), StopSignal): end its process"));
+}
+
+/// The traces of several processes as one: each is a list that may be open at its end.
+absl::Status merge_traces(const JobFlags& flags) {
+  std::cout << "[";
+  const char* between = "\n";
+  for (const std::string& path : flags.files) {
+    std::ifstream file(path);
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    absl::string_view events = absl::StripAsciiWhitespace(text);
+    if (!absl::ConsumePrefix(&events, "[")) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " is no trace that Sinew has written"));
+    }
+    absl::ConsumeSuffix(&events, "]");
+    // The last line of a process that was killed may be a part of one.
+    const std::size_t end = events.rfind('}');
+    if (end == absl::string_view::npos) continue;
+    std::cout << between << absl::StripAsciiWhitespace(events.substr(0, end + 1));
+    between = ",\n";
+  }
+  std::cout << "\n]\n";
+  return absl::OkStatus();
 }
 
 void add_access(CLI::App& command, JobFlags& flags) {
@@ -173,6 +241,8 @@ void add_job_commands(CLI::App& app, Command& command) {
   CLI::App* const monitors =
       app.add_subcommand("monitor", "Serves a page, and metrics for Prometheus, of the whole job");
   add_access(*monitors, *flags);
+  monitors->add_flag("--for-everybody", flags->for_everybody,
+                     "Without a token, on an address that others reach: whoever does may look");
   monitors->add_option("--bind", flags->bind, "HOST:PORT to serve them at")->capture_default_str();
   monitors->callback([&command, flags] { command = [flags] { return monitor(*flags); }; });
   CLI::App* const cancels =
@@ -180,6 +250,23 @@ void add_job_commands(CLI::App& app, Command& command) {
   add_access(*cancels, *flags);
   cancels->add_option("CALLER", flags->caller, "Its worker; \"\" for a client")->required();
   cancels->add_option("ID", flags->id, "Its number there")->required();
+  CLI::App* const stops = app.add_subcommand(
+      "stop",
+      "Asks the worker at --at to leave and end, as SIGTERM does: no new calls, then the "
+      "end of those that run");
+  add_access(*stops, *flags);
+  stops->callback([&command, flags] { command = [flags] { return stop(*flags); }; });
+  CLI::App* const dumps = app.add_subcommand(
+      "dump", "What the workers did last, on one time line: calls, links, members, lines of logs");
+  add_access(*dumps, *flags);
+  dumps->add_option("--events", flags->events, "Of each process, the latest")
+      ->check(CLI::Range(1, 16384))
+      ->capture_default_str();
+  dumps->callback([&command, flags] { command = [flags] { return dump(*flags); }; });
+  CLI::App* const merges = app.add_subcommand(
+      "merge-traces", "Prints the traces of several processes (SINEW_TRACE) as one, for Perfetto");
+  merges->add_option("FILE", flags->files, "As workers have written them")->required();
+  merges->callback([&command, flags] { command = [flags] { return merge_traces(*flags); }; });
   cancels->callback([&command, flags] { command = [flags] { return cancel(*flags); }; });
 }
 

@@ -10,6 +10,8 @@ namespace {
 
 constexpr char kState[] = "sinew.operator.state";
 constexpr char kCancel[] = "sinew.operator.cancel";
+constexpr char kStop[] = "sinew.operator.stop";
+constexpr char kEvents[] = "sinew.operator.events";
 
 proto::Call state_call(const std::vector<std::string>& wanted) {
   proto::Call call;
@@ -80,17 +82,50 @@ absl::StatusOr<JobView> ask_job(const JobAccess& access, const std::vector<std::
   return job;
 }
 
+namespace {
+
+absl::StatusOr<bool> ask_yes_or_no(const JobAccess& access, const proto::Call& call) {
+  const absl::StatusOr<proto::Value> answer =
+      call_all({{access.address, access.worker_name, call}}, access.client, access.patience)
+          .front();
+  if (!answer.ok()) return about(access.address, answer.status());
+  return answer->boolean();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<WorkerEvents>> ask_events(const JobAccess& access, std::uint64_t most) {
+  const absl::StatusOr<JobView> job = ask_job(access, {});
+  if (!job.ok()) return job.status();
+  proto::Call call;
+  call.set_method(kEvents);
+  call.add_arguments()->set_natural(most);
+  std::vector<UnaryRequest> requests;
+  for (const WorkerView& view : *job) requests.push_back({view.address, view.name, call});
+  const auto answers = call_all(requests, access.client, access.patience);
+  std::vector<WorkerEvents> all;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    all.push_back({(*job)[i].name, answers[i].status(), {}});
+    if (!answers[i].ok()) continue;
+    for (const proto::Value& line : answers[i]->list().items())
+      all.back().lines.push_back(line.text());
+  }
+  return all;
+}
+
 absl::StatusOr<bool> ask_cancel(const JobAccess& access, const std::string& caller,
                                 std::uint64_t id) {
   proto::Call call;
   call.set_method(kCancel);
   call.add_arguments()->set_text(caller);
   call.add_arguments()->set_natural(id);
-  const absl::StatusOr<proto::Value> answer =
-      call_all({{access.address, access.worker_name, call}}, access.client, access.patience)
-          .front();
-  if (!answer.ok()) return about(access.address, answer.status());
-  return answer->boolean();
+  return ask_yes_or_no(access, call);
+}
+
+absl::StatusOr<bool> ask_stop(const JobAccess& access) {
+  proto::Call call;
+  call.set_method(kStop);
+  return ask_yes_or_no(access, call);
 }
 
 }  // namespace sinew::internal

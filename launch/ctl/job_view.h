@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,18 @@ struct JobAccess {
 /// WorkerState. Fails only if the first one does not answer.
 absl::StatusOr<JobView> ask_job(const JobAccess& access, const std::vector<std::string>& wanted);
 
+/// What each member did last, by name: lines of its flight recorder, oldest first. As ask_job().
+struct WorkerEvents {
+  std::string name;
+  absl::Status answered;
+  std::vector<std::string> lines;
+};
+absl::StatusOr<std::vector<WorkerEvents>> ask_events(const JobAccess& access, std::uint64_t most);
+
 /// Has a worker cancel a call; false: it serves none of that caller and number.
 absl::StatusOr<bool> ask_cancel(const JobAccess& access, const std::string& caller,
                                 std::uint64_t id);
+/// Asks a worker to end; false: its program does not wait for that.
+absl::StatusOr<bool> ask_stop(const JobAccess& access);
 
 }  // namespace sinew::internal

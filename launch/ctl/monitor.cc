@@ -108,15 +108,15 @@ void add_paths(httplib::Server& server, const JobAccess& access) {
 
 }  // namespace
 
-absl::Status serve_monitor(const JobAccess& access, const std::string& bind) {
+absl::Status serve_monitor(const JobAccess& access, const std::string& bind, MonitorFor who) {
   const absl::StatusOr<HostPort> address = parse_host_port(bind);
   if (!address.ok()) return address.status();
   const std::string token = access.client.token;
-  if (token.empty() && !address->is_loopback()) {
+  if (token.empty() && !address->is_loopback() && who != MonitorFor::kEverybody) {
     return absl::PermissionDeniedError(absl::StrCat(
         "--bind ", bind,
         " is no loopback address, and the job has no token that who looks would have to know: set "
-        "SINEW_JOB_TOKEN or SINEW_JOB_TOKEN_FILE"));
+        "SINEW_JOB_TOKEN or SINEW_JOB_TOKEN_FILE, or give --for-everybody"));
   }
   httplib::Server server;
   server.set_pre_routing_handler([&token](const httplib::Request& request,

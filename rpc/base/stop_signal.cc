@@ -41,14 +41,22 @@ volatile std::sig_atomic_t signal_event = -1;
 std::atomic<StopClock::rep> asked_at{0};
 static_assert(std::atomic<StopClock::rep>::is_always_lock_free);
 
+/// 0: nobody had asked before; otherwise when that was.
+StopClock::rep ask_at(StopClock::time_point now) {
+  StopClock::rep first = 0;
+  if (asked_at.compare_exchange_strong(first, now.time_since_epoch().count())) {
+    raise_event(signal_event);
+  }
+  return first;
+}
+
 // It runs on any thread, in the middle of anything.
 void on_signal(int signal) {
   const int error = errno;
   const StopClock::time_point now = StopClock::now();
-  StopClock::rep first = 0;
-  if (asked_at.compare_exchange_strong(first, now.time_since_epoch().count())) {
-    raise_event(signal_event);
-  } else if (!internal::is_same_stop(StopClock::time_point(StopClock::duration(first)), now)) {
+  const StopClock::rep first = ask_at(now);
+  if (first != 0 &&
+      !internal::is_same_stop(StopClock::time_point(StopClock::duration(first)), now)) {
     // It comes when this returns.
     std::signal(signal, SIG_DFL);
     std::raise(signal);
@@ -71,6 +79,12 @@ class Handlers {
     internal::MutexLock lock(mutex_);
     if (--count_ > 0 || StopSignal::requested()) return;
     for (const int signal : kSignals) replace(signal, &on_signal, SIG_DFL);
+  }
+  bool ask() {
+    internal::MutexLock lock(mutex_);
+    if (count_ == 0) return false;
+    ask_at(StopClock::now());
+    return true;
   }
 
  private:
@@ -118,6 +132,8 @@ StopSignal::~StopSignal() {
 }
 
 bool StopSignal::requested() { return asked_at != 0; }
+
+bool StopSignal::request() { return handlers().ask(); }
 
 void StopSignal::watch() {
   pthread_setname_np(pthread_self(), "sinew-stop");

@@ -23,6 +23,8 @@ class StopSignal {
 
   /// Whether the process has been asked, for whoever looks from time to time.
   static bool requested();
+  /// Asks it, as a signal does. False, and nothing happens: no such object exists.
+  static bool request();
 
  private:
   void watch();

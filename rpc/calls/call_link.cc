@@ -9,6 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/flight_recorder.h"
+#include "sinew/rpc/base/trace.h"
 #include "sinew/rpc/calls/call_link_content.h"
 #include "sinew/rpc/calls/call_server.h"
 #include "sinew/rpc/calls/envelope.h"
@@ -63,6 +65,7 @@ void CallLink::start_call(std::unique_ptr<PendingCall> call, proto::Envelope& en
   const std::vector<CancellationToken> cancellations = call->cancellations;
   Entry entry;
   entry.call = std::move(call);
+  entry.id = id;
   entry.lane = lane;
   // Registered before it is sent, so that a cancellation never gets lost between the two.
   if (cancellations.empty()) entry.content = content;
@@ -83,6 +86,7 @@ void CallLink::start_call(std::unique_ptr<PendingCall> call, proto::Envelope& en
 std::optional<std::size_t> CallLink::register_call(std::uint64_t id, Entry entry) {
   count_request();
   if (entry.lane == Lane::kCalls) {
+    FlightRecorder::of_process().add("call made", entry.call->method, id);
     services_.server().made().active.fetch_add(1, std::memory_order_acq_rel);
     services_.server().made().started.fetch_add(1, std::memory_order_acq_rel);
   }
@@ -352,10 +356,20 @@ void CallLink::end_with_error(Entry entry, const absl::Status& status, Execution
   }
 }
 
+void CallLink::write_trace(const Entry& entry) const {
+  Trace* const trace = Trace::of_process();
+  const Trace::CallId call{services_.self().incarnation.value, incarnation_.value, entry.id};
+  if (trace == nullptr || entry.lane != Lane::kCalls || !trace->has(call)) return;
+  trace->part(call, absl::StrCat(entry.call->method, " at ", name_), entry.call->started,
+              services_.clock().now());
+}
+
 void CallLink::end(Entry& entry, CarrierEnd how) {
+  write_trace(entry);
   for (OnCarrierEnd& on_end : entry.call->on_end) std::move(on_end)(how);
   // Last: what follows from the call must be seen to be under way before the call itself is not.
   if (entry.lane != Lane::kCalls) return;
+  FlightRecorder::of_process().add("call ended", entry.call->method, entry.id);
   services_.server().made().active.fetch_sub(1, std::memory_order_release);
 }
 

@@ -132,6 +132,7 @@ class CallLink final : public LinkUser,
   struct Content;
   struct Entry {
     std::unique_ptr<PendingCall> call;
+    std::uint64_t id = 0;
     Lane lane = Lane::kCalls;
     std::shared_ptr<Content> content;
     // Registrations with call->cancellations, in that order.
@@ -184,6 +185,7 @@ class CallLink final : public LinkUser,
   /// Of what fails since the link is over, or about to be.
   ErrorOrigin origin_of_end() const;
   void end(Entry& entry, CarrierEnd how);
+  void write_trace(const Entry& entry) const;
   void end_after_frame(Entry& entry);
   void note_end_locked(Content& content, FrameEnd how, std::vector<FrameEnded>& told)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

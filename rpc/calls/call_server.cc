@@ -167,6 +167,8 @@ absl::Status CallServer::open(std::vector<std::string> names) {
   add({kListMethodsMethod, "()->map<text,text>", &serve_list});
   add({kOperatorStateMethod, "", &serve_operator_state});
   add({kOperatorCancelMethod, "", &serve_operator_cancel});
+  add({kOperatorStopMethod, "", &serve_operator_stop});
+  add({kOperatorEventsMethod, "", &serve_operator_events});
   for (const auto& extension : services_.extensions()) {
     for (const Extension::Method& method : extension->methods()) {
       add({method.name, "", method.serve});

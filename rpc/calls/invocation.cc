@@ -9,6 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/flight_recorder.h"
+#include "sinew/rpc/base/trace.h"
 #include "sinew/rpc/calls/call_server.h"
 #include "sinew/rpc/calls/envelope.h"
 #include "sinew/rpc/calls/error_codec.h"
@@ -107,6 +109,7 @@ void Invocation::refuse_queued(std::chrono::nanoseconds waited) {
 }
 
 void Invocation::serve() {
+  if (Trace::of_process() != nullptr) begun_at_ = services_.clock().now();
   if (const absl::Status read = make_request(); !read.ok()) {
     return fail(std::make_exception_ptr(did_not_run(read.code(), std::string(read.message()))));
   }
@@ -263,7 +266,10 @@ void Invocation::resolve_target_and_run() {
   });
 }
 
-void Invocation::run_method() { request_->method->serve(shared_from_this()); }
+void Invocation::run_method() {
+  FlightRecorder::of_process().add("call begun", method(), id_);
+  request_->method->serve(shared_from_this());
+}
 
 void Invocation::guard(absl::FunctionRef<void()> run) {
   const ThreadContext::Scope scope(shared_from_this());
@@ -449,11 +455,22 @@ void Invocation::send_claimed(absl::FunctionRef<void()> fill) {
 }
 
 void Invocation::count(Outcome outcome) const {
+  const bool is_error = outcome == Outcome::kError;
+  FlightRecorder::of_process().add(is_error ? "call failed here" : "call answered", method(), id_);
   if (request_->method == nullptr) return;
+  const Clock::TimePoint now = services_.clock().now();
+  write_trace(now);
   MethodStats* const stats = services_.server().find_stats(*request_->method);
   if (stats == nullptr) return;
-  stats->add(services_.clock().now() - arrived_at_, request_->size_bytes,
-             outcome == Outcome::kError);
+  stats->add(now - arrived_at_, request_->size_bytes, is_error);
+}
+
+void Invocation::write_trace(Clock::TimePoint now) const {
+  Trace* const trace = Trace::of_process();
+  const Trace::CallId call{caller_.incarnation.value, services_.self().incarnation.value, id_};
+  if (trace == nullptr || !trace->has(call)) return;
+  trace->part(call, "waits for a thread", arrived_at_, begun_at_);
+  trace->part(call, absl::StrCat("runs ", printable(method(), 512)), begun_at_, now);
 }
 
 void Invocation::send_reply() {

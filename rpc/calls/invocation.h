@@ -219,6 +219,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   bool claim_reply();
   enum class Outcome { kResult, kError };
   void count(Outcome outcome) const;
+  void write_trace(Clock::TimePoint now) const;
 
   WorkerServices& services_;
   // A handler's future may be completed, or forgotten, when the worker is gone.
@@ -227,6 +228,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   const std::uint64_t id_;
   const Clock::TimePoint arrived_at_;
   const std::shared_ptr<ReplySink> sink_;
+  // Before that it has waited for a thread; for its trace.
+  Clock::TimePoint begun_at_{};
   std::atomic<bool> in_queue_{false};
   std::atomic<bool> waits_for_turn_{false};
   // Why it was refused in the queue; and what it holds until that has come to it.

@@ -5,8 +5,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/flight_recorder.h"
+#include "sinew/rpc/base/stop_signal.h"
 #include "sinew/rpc/calls/call_server.h"
 #include "sinew/rpc/calls/invocation.h"
 #include "sinew/rpc/calls/serve.h"
@@ -41,7 +44,8 @@ void check_operator(const Invocation& call) {
 }  // namespace
 
 bool is_for_operators(std::string_view method) {
-  return method == kOperatorStateMethod || method == kOperatorCancelMethod;
+  return method == kOperatorStateMethod || method == kOperatorCancelMethod ||
+         method == kOperatorStopMethod || method == kOperatorEventsMethod;
 }
 
 void serve_operator_state(const std::shared_ptr<Invocation>& call) {
@@ -60,6 +64,29 @@ void serve_operator_cancel(const std::shared_ptr<Invocation>& call) {
   const std::string caller = Codec<std::string>::decode(call->argument(0));
   const auto id = Codec<std::uint64_t>::decode(call->argument(1));
   deliver(*call, call->services().cancel_served(caller, id));
+}
+
+void serve_operator_events(const std::shared_ptr<Invocation>& call) {
+  check_operator(*call);
+  call->check_argument_count(1);
+  const auto most = Codec<std::uint64_t>::decode(call->argument(0));
+  std::vector<std::string> lines;
+  for (const FlightRecorder::Event& event : FlightRecorder::of_process().events(most)) {
+    lines.push_back(absl::StrFormat("%d.%09d %d %s %s %d", event.time_ns / 1000000000,
+                                    event.time_ns % 1000000000, event.thread, event.kind,
+                                    printable(event.text), event.number));
+  }
+  deliver(*call, std::move(lines));
+}
+
+void serve_operator_stop(const std::shared_ptr<Invocation>& call) {
+  check_operator(*call);
+  call->check_argument_count(0);
+  const bool is_heard = StopSignal::request();
+  if (is_heard)
+    call->services().log(
+        absl::StrCat("asked to end by an operator, from ", call->remote_address()));
+  deliver(*call, bool{is_heard});
 }
 
 }  // namespace sinew::internal

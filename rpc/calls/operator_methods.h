@@ -18,8 +18,18 @@ inline constexpr std::string_view kOperatorStateMethod = "sinew.operator.state";
 /// here under that number. False: there is none.
 inline constexpr std::string_view kOperatorCancelMethod = "sinew.operator.cancel";
 
+/// `()->bool`: asks the worker's process to end, as SIGTERM does, if it waits for that (StopSignal,
+/// Worker::serve_until_done()). False: it does not.
+inline constexpr std::string_view kOperatorStopMethod = "sinew.operator.stop";
+
+/// `(integer most)->list<text>`: the latest events of the process (FlightRecorder), oldest first,
+/// each "seconds thread kind text number".
+inline constexpr std::string_view kOperatorEventsMethod = "sinew.operator.events";
+
 bool is_for_operators(std::string_view method);
 void serve_operator_state(const std::shared_ptr<Invocation>& call);
 void serve_operator_cancel(const std::shared_ptr<Invocation>& call);
+void serve_operator_events(const std::shared_ptr<Invocation>& call);
+void serve_operator_stop(const std::shared_ptr<Invocation>& call);
 
 }  // namespace sinew::internal

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/flight_recorder.h"
 #include "sinew/rpc/link/header_codec.h"
 #include "sinew/rpc/link/identity_codec.h"
 #include "sinew/rpc/link/link_codec.h"
@@ -186,6 +188,7 @@ void LinkRunner::wire_up(const std::shared_ptr<Wire>& wire,
   }
   perform(outcome);
   if (!came_up) return;
+  FlightRecorder::of_process().add("link up", peer_.name);
   if (wire->offered.has_value()) table_.dial_turns().on_accepted(peer_.incarnation);
   if (const auto user = user_.lock()) user->on_up();
 }
@@ -410,6 +413,7 @@ void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status
       announced_by_guest_.clear();
     }
     wire->connection = nullptr;
+    FlightRecorder::of_process().add("link down", absl::StrCat(peer_.name, ": ", reason.message()));
     if (!closed_.ok()) return;
     if (!absl::IsCancelled(reason)) {
       last_failure_ = absl::Status(reason.code(), reason.message());

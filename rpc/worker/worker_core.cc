@@ -17,11 +17,13 @@
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/environment.h"
 #include "sinew/rpc/base/error.h"
+#include "sinew/rpc/base/flight_recorder.h"
 #include "sinew/rpc/base/host_limits.h"
 #include "sinew/rpc/base/job_token.h"
 #include "sinew/rpc/base/log.h"
 #include "sinew/rpc/base/process_life.h"
 #include "sinew/rpc/base/receive_pool.h"
+#include "sinew/rpc/base/trace.h"
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/calls/call_link.h"
 #include "sinew/rpc/calls/call_server.h"
@@ -106,6 +108,7 @@ std::shared_ptr<WorkerCore> WorkerCore::start(WorkerOptions options, const Succe
   options = check_start(std::move(options));
   // Before its threads are there, and again for what it has made static.
   ProcessLife::watch();
+  FlightRecorder::watch_faults();
   std::shared_ptr<WorkerCore> core(new WorkerCore(std::move(options)), &destroy);
   core->fit_host();
   try {
@@ -287,6 +290,7 @@ void WorkerCore::join(const Succession* succession) {
   });
   made.future().wait();
   note_worker(weak_services());
+  if (Trace* const trace = Trace::of_process()) trace->note_worker(self_.name);
   joined_.store(true, std::memory_order_release);
   keep_leases();
   if (const absl::Status fit = server_->open(control_methods()); !fit.ok()) end_start(fit);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "sinew/rpc/base/flight_recorder.h"
 #include "sinew/rpc/device/layer/device_check.h"
 #include "sinew/rpc/device/layer/device_layer.h"
 #include "sinew/rpc/membership/membership.h"
@@ -40,9 +41,13 @@ void WorkerCore::on_members_changed(const std::vector<Member>& joined,
   }
   // First, since the new ones may have their names.
   for (const Departed& each : gone) {
+    FlightRecorder::of_process().add("member gone", each.worker.name);
     links_->off_the_list(each.worker, absl::UnavailableError(each.reason), each.why);
   }
-  for (const Member& member : joined) member_events_.joined(member.worker);
+  for (const Member& member : joined) {
+    FlightRecorder::of_process().add("member joined", member.worker.name);
+    member_events_.joined(member.worker);
+  }
   links_->on_joined(joined);
   keep_leases();
 }
@@ -66,6 +71,7 @@ void WorkerCore::on_evicted(const absl::Status& reason) {
     if (shutting_down_) return;
   }
   log(std::string(reason.message()));
+  FlightRecorder::of_process().write_file();
   end_->set_evicted(reason);
   member_events_.evicted(membership_->self(), std::string(reason.message()));
   membership_->end_gathers(reason);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/stop_signal.h"
+#include "sinew/rpc/base/trace.h"
 #include "sinew/rpc/call_options.h"
 #include "sinew/rpc/calls/call_server.h"
 #include "sinew/rpc/membership/membership.h"
@@ -340,6 +341,7 @@ void WorkerCore::teardown(const absl::Status& reason) {
   control_executor_->shutdown();
   timers_.stop();
   for_layers_.clear();
+  if (Trace* const trace = Trace::of_process()) trace->flush();
 }
 
 }  // namespace sinew::internal

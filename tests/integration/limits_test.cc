@@ -339,8 +339,7 @@ TEST_P(Limits, WhatWorkersSayToRunTheJobIsSentAgain) {
            frame.lane == sinew::internal::Lane::kControl && frame.frame.size_bytes() >= kMiB;
   };
   const auto id = plan_->add(std::move(rule));
-  std::thread other(
-      [this] { EXPECT_EQ(gather(worker(1), std::string(kMiB, 'x')).size(), 2u); });
+  std::thread other([this] { EXPECT_EQ(gather(worker(1), std::string(kMiB, 'x')).size(), 2u); });
   EXPECT_EQ(gather(worker(0), "small").at("worker1").size(), kMiB);
   other.join();
   EXPECT_EQ(plan_->hits(id), 1u);

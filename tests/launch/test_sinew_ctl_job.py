@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
+import tempfile
 import threading
+import time
 import unittest
+from pathlib import Path
 
-from operator_case import PATIENCE_S, TOKEN, OperatorCase
+from operator_case import CTL, PATIENCE_S, TOKEN, OperatorCase
 
 
 class Operator(OperatorCase):
@@ -73,6 +77,36 @@ class Operator(OperatorCase):
         finally:
             self.b.process.send_signal(signal.SIGCONT)
 
+    def test_a_worker_that_serves_is_asked_to_stop(self) -> None:
+        self.start()
+        self.assertIn("does not wait to be asked", self.ctl("stop", status=1))
+        self.b.tell("serve")
+        workers = json.loads(self.ctl("status", "--json"))
+        address = next(each["address"] for each in workers if each["worker"]["name"] == "b")
+        give_up = time.monotonic() + PATIENCE_S
+        while subprocess.run([CTL, "stop", "--at", address], capture_output=True, timeout=PATIENCE_S, check=False).returncode:
+            self.assertLess(time.monotonic(), give_up)  # It does not serve yet.
+        self.assertEqual(self.b.answer(), "ok asked")
+
+    def test_what_workers_did_last_is_on_one_time_line(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.start({"SINEW_FLIGHT_RECORD": f"{folder}/record"})
+            self.assertEqual(self.a.ask("add b"), "ok 3")
+            lines = [line.split(" ", 2) for line in self.ctl("dump").splitlines()]
+            self.assertEqual([line[0] for line in lines], sorted(line[0] for line in lines))
+            said = [f"{worker} {rest.split(' ', 1)[1]}" for _, worker, rest in lines]
+            call = [next(i for i, each in enumerate(said) if each.startswith(begin)) for begin in (
+                "a call made testapp::add", "b call begun testapp::add", "b call answered testapp::add", "a call ended testapp::add")]
+            self.assertEqual(call, sorted(call), said)
+            self.assertIn("a link up b 0", said)
+            self.assertEqual(len(self.ctl("dump", "--events", "1").splitlines()), 2)
+            # One that dies by a fault leaves what it did.
+            self.b.process.send_signal(signal.SIGSEGV)
+            self.assertEqual(self.b.process.wait(PATIENCE_S), -signal.SIGSEGV)
+            record = (Path(folder) / f"record.{self.b.process.pid}.txt").read_text()
+            self.assertIn("call answered testapp::add", record)
+            self.assertRegex(record, r"^\d+\.\d{9} \d+ ")
+
     def test_strangers_see_nothing(self) -> None:
         self.start({"SINEW_JOB_TOKEN": TOKEN})
         for environment in ({"SINEW_JOB_TOKEN": ""}, {"SINEW_JOB_TOKEN": TOKEN[::-1]}):
@@ -81,6 +115,35 @@ class Operator(OperatorCase):
                 self.assertIn("does not answer", refused)
                 self.assertNotIn("MEMBER", refused)
         self.assertIn("MEMBER", self.ctl("status"))
+
+    def test_a_trace_shows_one_call_at_both_ends(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.start({"SINEW_TRACE": f"{folder}/trace"})
+            self.assertEqual(self.a.ask("add b"), "ok 3")
+            self.a.tell("shutdown graceful 60000")
+            self.b.tell("shutdown graceful 60000")
+            self.assertEqual([self.a.answer(), self.b.answer()], ["ok", "ok"])
+            files = sorted(str(path) for path in Path(folder).iterdir())
+            self.assertEqual(len(files), 2)
+            merged = subprocess.run([CTL, "merge-traces", *files], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+            events = json.loads(merged.stdout)
+            self.assertEqual({each["args"]["name"] for each in events if each["ph"] == "M"}, {"a", "b"})
+            outer = next(each for each in events if each["name"] == "testapp::add at b")
+            times = {(each["name"], each["ph"]): each["ts"] for each in events if each.get("id2") == outer["id2"]}
+            order = [("testapp::add at b", "b"), ("waits for a thread", "b"), ("waits for a thread", "e"),
+                     ("runs testapp::add", "b"), ("runs testapp::add", "e"), ("testapp::add at b", "e")]
+            self.assertEqual(set(times), set(order))
+            # Two processes tell the time, to some microseconds.
+            for earlier, later in zip(order, order[1:]):
+                self.assertLessEqual(times[earlier], times[later] + 1000)
+            with open(files[0], "a", encoding="utf-8") as file:
+                file.write(',\n{"ph":"b","cat":"ca')  # It was killed.
+            cut = subprocess.run([CTL, "merge-traces", *files], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+            self.assertEqual(json.loads(cut.stdout), events)
+            other = Path(folder) / "other"
+            other.write_text("{}")
+            refused = subprocess.run([CTL, "merge-traces", other], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            self.assertIn("is no trace", refused.stderr)
 
     def test_rubbish_is_an_error(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -13,8 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// 1 MiB of the caller, and what this library adds: etcd takes requests of 1.5 MiB, with all that is in
-// them.
+// 1 MiB of the caller, and what this library adds: etcd takes requests of 1.5 MiB, with all that is
+// in them.
 constexpr std::size_t kMaxValueBytes = (std::size_t{1} << 20) + 1024;
 constexpr std::size_t kMaxKeyBytes = 1024;
 
