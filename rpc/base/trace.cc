@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sinew/rpc/base/environment.h"
+#include "sinew/rpc/base/json_text.h"
 #include "sinew/rpc/base/log.h"
 
 namespace sinew {
@@ -22,15 +23,6 @@ constexpr char kPath[] = "SINEW_TRACE";
 constexpr char kEvery[] = "SINEW_TRACE_EVERY";
 // What a process keeps before it writes.
 constexpr std::size_t kMostKept = std::size_t{64} << 10;
-
-std::string in_json(std::string_view text) {
-  std::string out;
-  for (const char each : text) {
-    if (each == '"' || each == '\\') out += '\\';
-    out += static_cast<unsigned char>(each) < 0x20 ? ' ' : each;
-  }
-  return out;
-}
 
 std::string id_text(Trace::CallId call) {
   return absl::StrFormat("%016x.%016x.%d", call.caller, call.callee, call.number);
@@ -82,7 +74,7 @@ double Trace::time_us(Clock::TimePoint time) const {
 void Trace::part(CallId call, std::string_view name, Clock::TimePoint begin, Clock::TimePoint end) {
   const std::string common =
       absl::StrFormat(R"("cat":"call","id2":{"global":"%s"},"pid":%d,"tid":0,"name":"%s")",
-                      id_text(call), ::getpid(), in_json(name));
+                      id_text(call), ::getpid(), json_text(name));
   add(absl::StrFormat("{\"ph\":\"b\",%s,\"ts\":%.3f},\n{\"ph\":\"e\",%s,\"ts\":%.3f}", common,
                       time_us(begin), common, time_us(end)));
 }
@@ -90,13 +82,13 @@ void Trace::part(CallId call, std::string_view name, Clock::TimePoint begin, Clo
 void Trace::work(std::string_view name, Clock::TimePoint begin, Clock::TimePoint end) {
   add(absl::StrFormat(
       R"({"ph":"X","cat":"program","pid":%d,"tid":%d,"name":"%s","ts":%.3f,"dur":%.3f})",
-      ::getpid(), ::syscall(SYS_gettid), in_json(name), time_us(begin),
+      ::getpid(), ::syscall(SYS_gettid), json_text(name), time_us(begin),
       time_us(end) - time_us(begin)));
 }
 
 void Trace::note_worker(std::string_view name) {
   add(absl::StrFormat(R"({"ph":"M","name":"process_name","pid":%d,"args":{"name":"%s"}})",
-                      ::getpid(), in_json(name)));
+                      ::getpid(), json_text(name)));
 }
 
 void Trace::add(std::string event) {
