@@ -103,9 +103,10 @@ void Invocation::refuse_queued(std::chrono::nanoseconds waited) {
   refused_ = services_.server().explain_queued(waited);
   queue_room_ = std::move(arrived_.room);
   serve();
+  std::unique_ptr<Request> dropped;  // Which may run what waits for its end: after the lock.
   MutexLock lock(services_.server().reports());
   reported_.store(nullptr, std::memory_order_relaxed);
-  request_.reset();
+  dropped = std::move(request_);
 }
 
 void Invocation::serve() {
