@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -164,6 +165,15 @@ class Operator(OperatorCase):
             self.assertIn("does not answer", self.ctl("status", "--timeout", "2", status=1))
             listener.shutdown(socket.SHUT_RDWR)
             thread.join(PATIENCE_S)
+
+    def test_the_docs_have_all_commands(self) -> None:
+        shown = subprocess.run([CTL, "--help"], capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+        there = set(re.findall(r"^  ([a-z-]+)  ", shown.split("Subcommands:")[1], re.MULTILINE)) - {"certs"}
+        page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text()
+        listed = {name for line in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`([a-z-]+)", line)}
+        self.assertEqual({name for name in listed if not name.startswith("sinew")}, there)
+        for name in re.findall(r"sinew-ctl ([a-z-]+)", page):
+            self.assertIn(name, there)
 
     def test_wrong_words_are_refused(self) -> None:
         self.environment = {}
