@@ -1,10 +1,12 @@
 #include "sinew/launch/ctl/monitor.h"
 
+#include <atomic>
 #include <chrono>
 #include <iostream>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -26,6 +28,7 @@ namespace {
 // However many look: workers are asked once in that time.
 constexpr std::chrono::milliseconds kFresh(500);
 constexpr std::chrono::microseconds kPatience = std::chrono::seconds(1);
+constexpr std::chrono::milliseconds kSoon(1);
 
 bool is_equal(absl::string_view a, const std::string& b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), b.size()) == 0;
@@ -139,9 +142,15 @@ absl::Status serve_monitor(const JobAccess& access, const std::string& bind, Mon
   if (port < 0 || (address->port != 0 && !server.bind_to_port(address->host, port))) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", bind));
   }
-  const StopSignal stop([&server] { server.stop(); });
+  std::atomic<bool> has_ended{false};
+  const StopSignal stop([&] {
+    // It may be asked before it has begun to listen, and would forget that.
+    while (!server.is_running() && !has_ended) std::this_thread::sleep_for(kSoon);
+    server.stop();
+  });
   std::cout << "http://" << join_host_port(address->host, port) << "/ and /metrics" << std::endl;
   server.listen_after_bind();
+  has_ended = true;
   return absl::OkStatus();
 }
 

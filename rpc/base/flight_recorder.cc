@@ -91,17 +91,17 @@ void FlightRecorder::add(const char* kind, std::string_view text, std::uint64_t 
       !slot.turn.compare_exchange_strong(turn, 2 * event + 1, std::memory_order_relaxed)) {
     return;
   }
-  std::atomic_thread_fence(std::memory_order_release);
-  slot.time_ns.store(wall_clock_ns(), std::memory_order_relaxed);
-  slot.thread.store(this_thread(), std::memory_order_relaxed);
-  slot.kind.store(kind, std::memory_order_relaxed);
-  slot.number.store(number, std::memory_order_relaxed);
+  // Who sees any of these sees that it is being written.
+  slot.time_ns.store(wall_clock_ns(), std::memory_order_release);
+  slot.thread.store(this_thread(), std::memory_order_release);
+  slot.kind.store(kind, std::memory_order_release);
+  slot.number.store(number, std::memory_order_release);
   char bytes[kTextBytes] = {};
   std::memcpy(bytes, text.data(), std::min(text.size(), kTextBytes));
   for (std::size_t i = 0; i < kWords; ++i) {
     std::uint64_t word = 0;
     std::memcpy(&word, bytes + i * sizeof word, sizeof word);
-    slot.text[i].store(word, std::memory_order_relaxed);
+    slot.text[i].store(word, std::memory_order_release);
   }
   slot.turn.store(2 * event + 2, std::memory_order_release);
 }
@@ -109,16 +109,15 @@ void FlightRecorder::add(const char* kind, std::string_view text, std::uint64_t 
 bool FlightRecorder::read(std::uint64_t event, Copy& copy) const {
   const Slot& slot = slots_[event % kEvents];
   if (slot.turn.load(std::memory_order_acquire) != 2 * event + 2) return false;
-  copy.time_ns = slot.time_ns.load(std::memory_order_relaxed);
-  copy.thread = slot.thread.load(std::memory_order_relaxed);
-  copy.kind = slot.kind.load(std::memory_order_relaxed);
-  copy.number = slot.number.load(std::memory_order_relaxed);
+  copy.time_ns = slot.time_ns.load(std::memory_order_acquire);
+  copy.thread = slot.thread.load(std::memory_order_acquire);
+  copy.kind = slot.kind.load(std::memory_order_acquire);
+  copy.number = slot.number.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < kWords; ++i) {
-    const std::uint64_t word = slot.text[i].load(std::memory_order_relaxed);
+    const std::uint64_t word = slot.text[i].load(std::memory_order_acquire);
     std::memcpy(copy.text + i * sizeof word, &word, sizeof word);
   }
   copy.text[kTextBytes] = '\0';
-  std::atomic_thread_fence(std::memory_order_acquire);
   return slot.turn.load(std::memory_order_relaxed) == 2 * event + 2;
 }
 
