@@ -1,10 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "attention_block.h"
+#include "layers.h"
+#include "sinew/groups/process_group.h"
 #include "torch/nn/cloneable.h"
-#include "torch/nn/modules/batchnorm.h"
-#include "torch/nn/modules/container/sequential.h"
+#include "torch/nn/modules/container/any.h"
+#include "torch/nn/modules/container/modulelist.h"
 #include "torch/nn/modules/conv.h"
 #include "torch/nn/modules/linear.h"
 
@@ -18,52 +24,53 @@ enum class Stem {
   kCifar,
 };
 
+/// What becomes of the activations of a block.
+enum class Activations {
+  /// They wait for the backward pass.
+  kKept,
+  /// They are computed again there (sinew/parallel/checkpoint.h).
+  kComputedAgain,
+};
+
 struct ResNetOptions {
+  /// One of model_names().
+  std::string model = "resnet18";
   Stem stem = Stem::kImageNet;
   /// Channels of a picture.
   std::int64_t channels = 3;
+  /// Of a picture, for a botnet50.
+  MapSize picture = {224, 224};
   /// Channels of the first stage.
   std::int64_t width = 64;
   std::int64_t classes = 10;
+  /// Norms over the batches of all ranks of this group.
+  std::optional<sinew::ProcessGroup> norms_over;
+  Activations activations = Activations::kKept;
 };
 
-/// Two convolutions, with a way past them.
-class BasicBlock : public torch::nn::Cloneable<BasicBlock> {
+/// ResNet (He et al., "Deep Residual Learning for Image Recognition", 2015): four stages of blocks,
+/// with parameters of the names that torchvision gives them. A BotNet-50 is a ResNet-50 whose last
+/// stage has self-attention, and no stride. It can be cloned, as data_parallel() wants it.
+class ResNet : public torch::nn::Cloneable<ResNet> {
  public:
-  BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride);
-  void reset() override;
-  at::Tensor forward(const at::Tensor& input);
-
- private:
-  // Not const: a clone is assigned to.
-  std::int64_t in_;
-  std::int64_t out_;
-  std::int64_t stride_;
-  torch::nn::Conv2d conv1_{nullptr};
-  torch::nn::BatchNorm2d norm1_{nullptr};
-  torch::nn::Conv2d conv2_{nullptr};
-  torch::nn::BatchNorm2d norm2_{nullptr};
-  /// Empty where input and output have the same sizes.
-  torch::nn::Sequential shortcut_{nullptr};
-};
-
-/// ResNet-18 (He et al., "Deep Residual Learning for Image Recognition", 2015): four stages of two
-/// blocks. It can be cloned, as data_parallel() wants it.
-class ResNet18 : public torch::nn::Cloneable<ResNet18> {
- public:
-  explicit ResNet18(const ResNetOptions& options);
+  /// Throws std::invalid_argument for a model that there is not.
+  explicit ResNet(const ResNetOptions& options);
   /// Makes all layers, with new parameters.
   void reset() override;
   /// {count, channels, height, width} to {count, classes} scores.
   at::Tensor forward(const at::Tensor& pictures);
 
  private:
+  struct Plan;
+
+  torch::nn::ModuleList make_stage(const Plan& plan, int stage, std::int64_t& in);
+
   // Not const: a clone is assigned to.
   ResNetOptions options_;
-  torch::nn::Conv2d conv_{nullptr};
-  torch::nn::BatchNorm2d norm_{nullptr};
-  torch::nn::Sequential stages_{nullptr};
-  torch::nn::Linear scores_{nullptr};
+  torch::nn::Conv2d conv1_{nullptr};
+  torch::nn::AnyModule bn1_;
+  std::vector<torch::nn::ModuleList> stages_;
+  torch::nn::Linear fc_{nullptr};
 };
 
 }  // namespace image_classifier

@@ -159,13 +159,12 @@ TEST_F(CheckpointInContext, GradientsGoToTheContext) {
     const auto net = std::make_shared<Net>(how, group());
     DistributedDataParallel ddp(net, group());
     const at::Tensor input = input_of(rank(), 1).requires_grad_();
-    const Context context;
+    const Context context(worker_);
     const at::Tensor there = scale_.call<&Scale::times_weight>(input);
     const at::Tensor back = scale_.call<&Scale::times_weight>(ddp.forward(there));
     sinew::autograd::backward(context, {back.pow(2).sum()});
-    std::vector<at::Tensor> all = {
-        sinew::autograd::gradient_of(context, input),
-        scale_.call<&Scale::gradient>(sinew::autograd::Context::current())};
+    std::vector<at::Tensor> all = {sinew::autograd::gradient_of(context, input),
+                                   scale_.call<&Scale::gradient>(context.id())};
     for (const at::Tensor& parameter : net->parameters()) {
       EXPECT_FALSE(parameter.grad().defined());
       all.push_back(sinew::autograd::gradient_of(context, parameter));
@@ -178,7 +177,7 @@ TEST_F(CheckpointInContext, GradientsGoToTheContext) {
 TEST_F(CheckpointInContext, AllParametersOfThePartCountAsUsed) {
   const auto net = std::make_shared<HalfUsed>();
   DistributedDataParallel ddp(net, group());
-  const Context context;
+  const Context context(worker_);
   sinew::autograd::backward(context, {ddp.forward(input_of(rank(), 0)).sum()});
   EXPECT_TRUE(sinew::autograd::gradient_of(context, net->used).defined());
   EXPECT_TRUE(
@@ -191,7 +190,7 @@ TEST_F(CheckpointInContext, ACallWithinThePartIsRefused) {
     return scale_.call<&Scale::times_weight>(x).sin();
   };
   {
-    const Context context;
+    const Context context(worker_);
     const at::Tensor output = checkpoint(part, input);
     const sinew::RpcError error =
         error_of([&] { sinew::autograd::backward(context, {output.sum()}); });
@@ -199,7 +198,7 @@ TEST_F(CheckpointInContext, ACallWithinThePartIsRefused) {
     EXPECT_THAT(error.what(), HasSubstr("make the call before it"));
   }
   // With the call before it, as the text says.
-  const Context context;
+  const Context context(worker_);
   const at::Tensor output = checkpoint([](const at::Tensor& x) { return x.sin(); },
                                        scale_.call<&Scale::times_weight>(input));
   sinew::autograd::backward(context, {output.sum()});
