@@ -15,7 +15,7 @@
 #include "sinew/benchmarks/mpi_job.h"
 #include "sinew/benchmarks/one_thread.h"
 #include "sinew/examples/basics/ring_all_reduce.h"
-#include "sinew/examples/image_classifier/resnet.h"
+#include "sinew/examples/image_classifier/models/resnet.h"
 #include "sinew/groups/process_group.h"
 #include "sinew/launch/spawn.h"
 #include "sinew/parallel/distributed_data_parallel.h"
@@ -80,8 +80,8 @@ void measure_ddp(int, const Figures& figures, bool quick) {
   image_classifier::ResNetOptions shape;
   shape.stem = image_classifier::Stem::kCifar;
   shape.classes = kClasses;
-  sinew::parallel::DistributedDataParallel model(
-      std::make_shared<image_classifier::ResNet18>(shape), group);
+  sinew::parallel::DistributedDataParallel model(std::make_shared<image_classifier::ResNet>(shape),
+                                                 group);
   torch::optim::SGD optimizer(model.module()->parameters(),
                               torch::optim::SGDOptions(0.01).momentum(0.9));
   const at::Tensor images = at::randn({kBatch, 3, 32, 32});

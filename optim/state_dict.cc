@@ -2,11 +2,15 @@
 
 #include <torch/csrc/jit/serialization/export.h>
 #include <torch/csrc/jit/serialization/pickle.h>
+#include <torch/csrc/jit/serialization/unpickler.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <sstream>
+#include <tuple>
 #include <vector>
 
 #include "ATen/core/grad_mode.h"
@@ -15,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "sinew/optim/internal/durable_file.h"
 #include "sinew/optim/internal/optim_manager.h"
+#include "sinew/optim/internal/python_pickle.h"
 #include "sinew/rpc/base/error.h"
 #include "sinew/rpc/calls/type_text.h"
 #include "sinew/rpc/calls/worker_services.h"
@@ -110,7 +115,7 @@ namespace {
   throw RpcError(
       ErrorCode::kDataLoss,
       absl::StrFormat("'%s' is no dictionary of tensors that LibTorch reads: %s (in Python, "
-                      "write it by torch.save(dict(module.state_dict()), path))",
+                      "write it by torch.save(module.state_dict(), path))",
                       path, why));
 }
 
@@ -144,9 +149,32 @@ std::string pickled(const c10::IValue& value) {
   return file;
 }
 
+/// As torch::pickle_load() does it, which takes no OrderedDict.
+c10::IValue unpickle(const std::vector<char>& file) {
+  std::istringstream stream(std::string(file.begin(), file.end()));
+  caffe2::serialize::PyTorchStreamReader reader(&stream);
+  const auto [bytes, size] = reader.getRecord("data.pkl");
+  const std::string program =
+      internal::with_plain_dictionary(std::string(static_cast<const char*>(bytes.get()), size));
+  std::size_t read = 0;
+  torch::jit::Unpickler unpickler(
+      [&program, &read](char* to, std::size_t most) {
+        const std::size_t count = std::min(most, program.size() - read);
+        std::copy_n(program.data() + read, count, to);
+        read += count;
+        return count;
+      },
+      /*type_resolver=*/nullptr, /*obj_loader=*/nullptr,
+      [&reader](const std::string& name) { return std::get<0>(reader.getRecord("data/" + name)); },
+      /*device=*/c10::nullopt);
+  unpickler.set_version(reader.version());
+  return unpickler.parse_ivalue();
+}
+
 c10::IValue unpickle(const std::string& path) {
+  const std::vector<char> file = read_file(path);
   try {
-    return torch::jit::pickle_load(read_file(path));
+    return unpickle(file);
   } catch (const c10::Error& error) {
     throw_unreadable(path, error.what_without_backtrace());
   } catch (const std::out_of_range& error) {

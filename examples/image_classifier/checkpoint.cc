@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "ATen/ATen.h"
+#include "first_rank.h"
 #include "sinew/examples/common/archives.h"
 #include "sinew/examples/common/files.h"
 #include "torch/nn/module.h"
-#include "torch/optim/optimizer.h"
 
 namespace image_classifier {
 namespace {
@@ -22,11 +22,7 @@ using torch::serialize::OutputArchive;
 
 constexpr const char* kLatest = "latest.pt";
 // To be raised when what is in a file changes.
-constexpr std::int64_t kFormat = 1;
-
-at::Tensor to_tensor(const Metrics& metrics) {
-  return at::tensor({metrics.loss, metrics.top1, metrics.top5, metrics.samples}, at::kDouble);
-}
+constexpr std::int64_t kFormat = 2;
 
 /// A row for each point: the epoch, and the values.
 at::Tensor to_tensor(const std::vector<examples::TrainingCurve::Point>& curve) {
@@ -53,7 +49,7 @@ Progress read_progress(InputArchive& archive) {
   Progress progress;
   progress.epoch = read<std::int64_t>(archive, "epoch");
   progress.round = read<std::int64_t>(archive, "round");
-  progress.best_top1 = read<double>(archive, "best_top1");
+  progress.best_top = read<double>(archive, "best_top");
   progress.train = to_metrics(read_tensor(archive, "train"));
   progress.curve = to_curve(read_tensor(archive, "curve"));
   return progress;
@@ -72,16 +68,16 @@ void load_in_place(InputArchive& archive, const std::string& key, torch::nn::Mod
   copy(module.buffers(), read->buffers());
 }
 
-/// What rank 0 has, at all ranks.
-std::string broadcast(std::string bytes, const sinew::ProcessGroup& group) {
-  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong);
-  group.broadcast(size, 0);
-  bytes.resize(static_cast<std::size_t>(size.item<std::int64_t>()));
-  if (bytes.empty()) return bytes;
-  const at::Tensor all =
-      at::from_blob(bytes.data(), {static_cast<std::int64_t>(bytes.size())}, at::kByte);
-  group.broadcast(all, 0);
-  return bytes;
+at::Tensor to_tensor(const std::string& bytes) {
+  return at::tensor(
+      at::ArrayRef<std::uint8_t>(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()),
+      at::kByte);
+}
+
+std::string to_bytes(const at::Tensor& tensor) {
+  const at::Tensor bytes = tensor.to(at::kByte).contiguous();
+  return {reinterpret_cast<const char*>(bytes.data_ptr<std::uint8_t>()),
+          static_cast<std::size_t>(bytes.numel())};
 }
 
 /// The first line that differs.
@@ -102,23 +98,21 @@ CheckpointFolder::CheckpointFolder(std::filesystem::path folder, std::string set
     : folder_(std::move(folder)), settings_(std::move(settings)) {}
 
 void CheckpointFolder::save(const std::string& name, const torch::nn::Module& module,
-                            const torch::optim::Optimizer& optimizer,
-                            const Progress& progress) const {
+                            const std::string& optimizer, const Progress& progress) const {
   OutputArchive archive;
   archive.write("format", c10::IValue(kFormat));
   archive.write("settings", c10::IValue(settings_));
   archive.write("epoch", c10::IValue(progress.epoch));
   archive.write("round", c10::IValue(progress.round));
-  archive.write("best_top1", c10::IValue(progress.best_top1));
+  archive.write("best_top", c10::IValue(progress.best_top));
   archive.write("train", to_tensor(progress.train), /*is_buffer=*/true);
   archive.write("curve", to_tensor(progress.curve), /*is_buffer=*/true);
   save_part(archive, "module", module);
-  save_part(archive, "optimizer", optimizer);
+  archive.write("optimizer", to_tensor(optimizer), /*is_buffer=*/true);
   examples::replace_file(folder_ / name, examples::to_bytes(archive));
 }
 
-std::optional<Progress> CheckpointFolder::load(torch::nn::Module& module,
-                                               torch::optim::Optimizer& optimizer,
+std::optional<Progress> CheckpointFolder::load(torch::nn::Module& module, Sgd& optimizer,
                                                const sinew::ProcessGroup& group) const {
   const std::filesystem::path file = folder_ / kLatest;
   std::string bytes;
@@ -126,7 +120,7 @@ std::optional<Progress> CheckpointFolder::load(torch::nn::Module& module,
     bytes = examples::read_file(file);
     if (bytes.empty()) throw std::runtime_error(file.string() + " is empty");
   }
-  bytes = broadcast(std::move(bytes), group);
+  bytes = from_first_rank(std::move(bytes), group);
   if (bytes.empty()) return std::nullopt;
   try {
     InputArchive archive;
@@ -139,7 +133,7 @@ std::optional<Progress> CheckpointFolder::load(torch::nn::Module& module,
       throw std::runtime_error("it was made with " + difference(saved, settings_));
     }
     load_in_place(archive, "module", module);
-    load_part(archive, "optimizer", optimizer);
+    optimizer.load(to_bytes(read_tensor(archive, "optimizer")));
     return read_progress(archive);
   } catch (const std::exception& error) {
     // LibTorch's texts go on with where in its sources they come from.

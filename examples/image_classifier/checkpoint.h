@@ -6,17 +6,13 @@
 #include <string>
 
 #include "metrics.h"
+#include "optimizer.h"
 #include "sinew/examples/common/training_curve.h"
 #include "sinew/groups/process_group.h"
 
-namespace torch {
-namespace nn {
+namespace torch::nn {
 class Module;
 }
-namespace optim {
-class Optimizer;
-}
-}  // namespace torch
 
 namespace image_classifier {
 
@@ -27,7 +23,7 @@ struct Progress {
   std::int64_t round = 0;
   /// Of these rounds, over all ranks.
   Metrics train;
-  double best_top1 = 0;
+  double best_top = 0;
   std::vector<examples::TrainingCurve::Point> curve;
 };
 
@@ -38,14 +34,15 @@ class CheckpointFolder {
   /// `settings` are lines of what must not change when a training goes on.
   CheckpointFolder(std::filesystem::path folder, std::string settings);
 
-  /// To be called by rank 0. Throws std::runtime_error with the file's name and the reason.
-  void save(const std::string& name, const torch::nn::Module& module,
-            const torch::optim::Optimizer& optimizer, const Progress& progress) const;
+  /// To be called by rank 0. `optimizer` is what Sgd::save() has returned. Throws
+  /// std::runtime_error with the file's name and the reason.
+  void save(const std::string& name, const torch::nn::Module& module, const std::string& optimizer,
+            const Progress& progress) const;
 
   /// To be called by all ranks: those of other hosts need no such folder. Fills module and
   /// optimizer with what `latest.pt` of rank 0 has. Nothing: there is no such file. Throws
   /// std::runtime_error with the file's name for a damaged one, and for other settings.
-  std::optional<Progress> load(torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+  std::optional<Progress> load(torch::nn::Module& module, Sgd& optimizer,
                                const sinew::ProcessGroup& group) const;
 
  private:

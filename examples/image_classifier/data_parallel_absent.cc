@@ -6,7 +6,7 @@
 
 namespace image_classifier {
 
-at::Tensor data_parallel(const std::shared_ptr<ResNet18>&, const at::Tensor&) {
+at::Tensor data_parallel(const std::shared_ptr<ResNet>&, const at::Tensor&) {
   check_data_parallel();
   return {};
 }

@@ -8,7 +8,7 @@
 
 namespace image_classifier {
 
-at::Tensor data_parallel(const std::shared_ptr<ResNet18>& network, const at::Tensor& pictures) {
+at::Tensor data_parallel(const std::shared_ptr<ResNet>& network, const at::Tensor& pictures) {
   return torch::nn::parallel::data_parallel(network, pictures);
 }
 

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <variant>
 
+#include "data/open_data.h"
 #include "options.h"
 #include "sinew/examples/common/ranks.h"
 #include "sinew/examples/common/stop_signal.h"
@@ -13,8 +14,10 @@ namespace {
 int train(const examples::CommandLine& line) {
   const auto options =
       std::get<image_classifier::Options>(image_classifier::parse_options(line.words));
-  const examples::ImageFolder data = examples::load_images(options.data);
+  const image_classifier::DataSets data = image_classifier::open_data(options);
   const sinew::ProcessGroup group = examples::join_ranks(options.ranks);
+  std::cout << image_classifier::init_text(examples::local_rank(), group.rank()) + "\n"
+            << std::flush;
   const auto result = image_classifier::train(group, data, options, std::cout);
   return result.stopped ? examples::stopped_status() : 0;
 }

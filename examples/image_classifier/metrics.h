@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "ATen/core/Tensor.h"
 
 namespace image_classifier {
@@ -8,21 +12,25 @@ namespace image_classifier {
 struct Metrics {
   /// Sum of their cross entropies.
   double loss = 0;
-  /// Samples whose class has the highest score, or one of the five highest.
-  double top1 = 0;
-  double top5 = 0;
   double samples = 0;
+  /// For each k that was asked for: samples whose class is among those with the k highest scores.
+  std::vector<double> top;
 
   Metrics& operator+=(const Metrics& other);
   double mean_loss() const { return loss / samples; }
-  double top1_share() const { return top1 / samples; }
-  double top5_share() const { return top5 / samples; }
+  double top_share(std::size_t k) const { return top.at(k) / samples; }
 };
 
-/// The four figures of `Metrics` as a {4} tensor of doubles on the device of `scores`, so that
-/// nobody waits for the device. `scores` {count, classes}, `labels` {count}; `loss` is the mean
-/// over them.
-at::Tensor sums_of(const at::Tensor& scores, const at::Tensor& labels, const at::Tensor& loss);
+/// The figures of `Metrics` as a tensor of doubles on the device of `scores`, so that nobody waits
+/// for the device. `scores` {count, classes}, `labels` {count}; `loss` is the mean over them.
+at::Tensor sums_of(const at::Tensor& scores, const at::Tensor& labels, const at::Tensor& loss,
+                   const std::vector<std::int64_t>& top);
+/// Of no samples at all.
+at::Tensor no_sums(const std::vector<std::int64_t>& top, const at::Device& device);
 Metrics to_metrics(const at::Tensor& sums);
+at::Tensor to_tensor(const Metrics& metrics);
+
+/// "loss 0.3106, top-1 0.9010, top-5 0.9846"
+std::string shares_text(const Metrics& metrics, const std::vector<std::int64_t>& top);
 
 }  // namespace image_classifier

@@ -4,6 +4,7 @@
 
 #include "ATen/ATen.h"
 #include "data_parallel.h"
+#include "first_rank.h"
 #include "sinew/examples/common/ranks.h"
 #include "torch/cuda.h"
 
@@ -30,12 +31,13 @@ Mode mode_of(const std::string& name, int ranks) {
   return Mode::kDataParallel;
 }
 
-Network::Network(Mode mode, const ResNetOptions& options, const sinew::ProcessGroup& group)
-    : mode_(mode), device_(device_of_this_rank()), module_(std::make_shared<ResNet18>(options)) {
+Network::Network(Mode mode, const ResNetOptions& options, const sinew::ProcessGroup& group,
+                 const std::function<void(ResNet&)>& prepare)
+    : mode_(mode), device_(device_of_this_rank()), module_(std::make_shared<ResNet>(options)) {
+  if (prepare != nullptr) on_first_rank(group, [&] { prepare(*module_); });
   module_->to(device_);
   if (mode_ != Mode::kDistributedDataParallel) return;
-  distributed_ =
-      std::make_unique<sinew::parallel::DistributedDataParallel<ResNet18>>(module_, group);
+  distributed_ = std::make_unique<sinew::parallel::DistributedDataParallel<ResNet>>(module_, group);
 }
 
 at::Tensor Network::forward(const at::Tensor& pictures) {
@@ -48,6 +50,12 @@ at::Tensor Network::forward(const at::Tensor& pictures) {
       return distributed_->forward(pictures);
   }
   return module_->forward(pictures);
+}
+
+void Network::without_sync(const std::function<void()>& pass) {
+  if (!distributed_) return pass();
+  const auto scope = distributed_->no_sync();
+  pass();
 }
 
 void Network::sync_buffers() {

@@ -1,10 +1,11 @@
 #pragma once
 
 #include <ostream>
+#include <string>
 
+#include "data/picture_set.h"
 #include "metrics.h"
 #include "options.h"
-#include "sinew/examples/common/labelled_images.h"
 #include "sinew/examples/common/training_curve.h"
 #include "sinew/groups/process_group.h"
 
@@ -20,11 +21,14 @@ struct TrainingResult {
   bool stopped = false;
 };
 
-/// Trains, from the checkpoint on if `options.resume` says so. All ranks call it, with the same
-/// options and data. Rank 0 writes the log, the curve and the checkpoints. Throws
-/// std::runtime_error for checkpoints that cannot be used, and std::invalid_argument for options
-/// that do not fit the data or the number of ranks.
-TrainingResult train(const sinew::ProcessGroup& group, const examples::ImageFolder& data,
-                     const Options& options, std::ostream& log);
+/// "[init] == local rank: 1, global rank: 5 ==": what each rank says first.
+std::string init_text(int local_rank, int rank);
+
+/// Trains, from the checkpoint on if `options.resume` says so, or only evaluates. All ranks call
+/// it, with the same options and data. Rank 0 writes the log, the curve and the checkpoints. Throws
+/// std::runtime_error for checkpoints, weights and pictures that cannot be used, and
+/// std::invalid_argument for options that do not fit the data or the number of ranks.
+TrainingResult train(const sinew::ProcessGroup& group, const DataSets& data, const Options& options,
+                     std::ostream& log);
 
 }  // namespace image_classifier

@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sinew/examples/image_classifier/metrics.h"
-#include "sinew/examples/image_classifier/pictures.h"
+#include "sinew/examples/image_classifier/time_left.h"
 
 namespace image_classifier {
 namespace {
@@ -14,61 +14,40 @@ TEST(MetricsTest, CountsTheHighestScoreAndTheFiveHighest) {
   // Descending from class 9 to class 0 in all rows.
   scores += at::arange(10, at::kFloat);
   const at::Tensor labels = at::tensor({9, 5, 4}, at::kLong);
-  const Metrics metrics = to_metrics(sums_of(scores, labels, at::full({}, 2.0)));
+  Metrics metrics = to_metrics(sums_of(scores, labels, at::full({}, 2.0), {1, 5}));
   EXPECT_EQ(metrics.samples, 3);
-  EXPECT_EQ(metrics.top1, 1);
-  EXPECT_EQ(metrics.top5, 2);
+  EXPECT_EQ(metrics.top, std::vector<double>({1, 2}));
   EXPECT_DOUBLE_EQ(metrics.loss, 6);
   EXPECT_DOUBLE_EQ(metrics.mean_loss(), 2);
-  EXPECT_DOUBLE_EQ(metrics.top5_share(), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(metrics.top_share(1), 2.0 / 3);
+  EXPECT_EQ(shares_text(metrics, {1, 5}), "loss 2.0000, top-1 0.3333, top-5 0.6667");
+  metrics += to_metrics(to_tensor(metrics));
+  EXPECT_EQ(metrics.top, std::vector<double>({2, 4}));
+  Metrics none = to_metrics(no_sums({1, 5}, at::kCPU));
+  none += metrics;
+  EXPECT_EQ(none.top, metrics.top);
+}
+
+TEST(MetricsTest, TakesOtherNumbersThanOneAndFive) {
+  const at::Tensor scores = at::arange(10, at::kFloat).expand({3, 10});
+  const at::Tensor labels = at::tensor({9, 7, 4}, at::kLong);
+  const Metrics metrics = to_metrics(sums_of(scores, labels, at::full({}, 1.0), {3}));
+  EXPECT_EQ(metrics.top, std::vector<double>({2}));
 }
 
 TEST(MetricsTest, TakesWhatThereIsOfLessThanFiveClasses) {
   const at::Tensor scores = at::eye(2).flip({0});
   const Metrics metrics =
-      to_metrics(sums_of(scores, at::tensor({0, 0}, at::kLong), at::full({}, 1.0)));
-  EXPECT_EQ(metrics.top1, 1);
-  EXPECT_EQ(metrics.top5, 2);
+      to_metrics(sums_of(scores, at::tensor({0, 0}, at::kLong), at::full({}, 1.0), {1, 5}));
+  EXPECT_EQ(metrics.top, std::vector<double>({1, 2}));
 }
 
-examples::LabelledImages some_images(std::int64_t channels, std::int64_t side) {
-  return {at::arange(4 * channels * side * side)
-              .remainder(251)
-              .to(at::kByte)
-              .view({4, channels, side, side}),
-          at::tensor({3, 1, 4, 1}, at::kLong)};
-}
-
-TEST(PicturesTest, NormalizesWhatWasChosen) {
-  const examples::LabelledImages images = some_images(1, 28);
-  const Pictures pictures(images, "MNIST");
-  const Batch batch = pictures.batch(at::tensor({2, 0}, at::kLong), Augmentation::kNone, 0);
-  EXPECT_TRUE(at::equal(batch.labels, at::tensor({4, 3}, at::kLong)));
-  const double pixel = images.pixels[2][0][5][6].item<double>();
-  EXPECT_NEAR(batch.pictures[0][0][5][6].item<double>(), (pixel / 255 - 0.1307) / 0.3081, 1e-5);
-}
-
-TEST(PicturesTest, AugmentsTheSameOnTheSameSeed) {
-  const Pictures pictures(some_images(3, 32), "CIFAR-10");
-  const at::Tensor all = at::arange(4, at::kLong);
-  const auto with_seed = [&](std::uint64_t seed) {
-    return pictures.batch(all, Augmentation::kCropAndFlip, seed).pictures;
-  };
-  const at::Tensor plain = pictures.batch(all, Augmentation::kNone, 0).pictures;
-  EXPECT_TRUE(at::equal(with_seed(5), with_seed(5)));
-  EXPECT_FALSE(at::equal(with_seed(5), with_seed(6)));
-  EXPECT_EQ(with_seed(5).sizes(), plain.sizes());
-  // Of 400 random changes, of 162 kinds, some leave the middle of a picture where it was, some
-  // mirror it.
-  bool same = false;
-  bool mirrored = false;
-  for (std::uint64_t seed = 0; seed < 400; ++seed) {
-    const at::Tensor changed = with_seed(seed);
-    same = same || at::equal(changed[0], plain[0]);
-    mirrored = mirrored || at::equal(changed[0], plain[0].flip({2}));
-  }
-  EXPECT_TRUE(same);
-  EXPECT_TRUE(mirrored);
+TEST(TimeTextTest, IsAsExactAsAnEstimate) {
+  EXPECT_EQ(time_text(0), "0 s");
+  EXPECT_EQ(time_text(1.2), "2 s");
+  EXPECT_EQ(time_text(119), "2 min");
+  EXPECT_EQ(time_text(12'000), "3 h 20 min");
+  EXPECT_EQ(time_text(86'400 * 2 + 3 * 3600 + 59), "2 d 3 h");
 }
 
 }  // namespace

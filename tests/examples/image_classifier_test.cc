@@ -1,4 +1,6 @@
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -11,10 +13,12 @@
 #include "rank_threads.h"
 #include "sinew/examples/common/files.h"
 #include "sinew/examples/image_classifier/checkpoint.h"
-#include "sinew/examples/image_classifier/resnet.h"
+#include "sinew/examples/image_classifier/data/memory_set.h"
+#include "sinew/examples/image_classifier/models/resnet.h"
+#include "sinew/examples/image_classifier/optimizer.h"
 #include "sinew/examples/image_classifier/training.h"
 #include "sinew/tests/support/temporary_folder.h"
-#include "torch/optim/sgd.h"
+#include "torch/cuda.h"
 #include "torch/utils.h"
 
 namespace image_classifier {
@@ -31,35 +35,6 @@ ResNetOptions small_network() {
   return options;
 }
 
-TEST(ResNet18Test, HasTheParametersOfThePaper) {
-  ResNet18 network(ResNetOptions{});
-  std::int64_t count = 0;
-  for (const at::Tensor& parameter : network.parameters()) count += parameter.numel();
-  // As torchvision's with ten classes.
-  EXPECT_EQ(count, 11'181'642);
-  EXPECT_EQ(network.parameters().size(), 62U);
-  EXPECT_EQ(network.forward(at::zeros({2, 3, 32, 32})).sizes(), at::IntArrayRef({2, 10}));
-}
-
-TEST(ResNet18Test, TakesSmallPicturesAsTheyAre) {
-  ResNetOptions options = small_network();
-  options.stem = Stem::kCifar;
-  ResNet18 network(options);
-  // Three of the four stages halve the sides: one pixel more than 8 makes two.
-  EXPECT_EQ(network.forward(at::zeros({2, 1, 9, 9})).sizes(), at::IntArrayRef({2, 10}));
-}
-
-TEST(ResNet18Test, AClonesScoresAreTheSame) {
-  ResNet18 network(small_network());
-  network.forward(at::randn({4, 1, 28, 28}));
-  network.eval();
-  const auto clone = std::dynamic_pointer_cast<ResNet18>(network.clone());
-  ASSERT_NE(clone, nullptr);
-  const at::Tensor pictures = at::randn({3, 1, 28, 28});
-  EXPECT_TRUE(at::equal(clone->forward(pictures), network.forward(pictures)));
-  EXPECT_FALSE(clone->parameters()[0].is_same(network.parameters()[0]));
-}
-
 class FolderTest : public ::testing::Test {
  protected:
   const sinew::testing::TemporaryFolder temporary_;
@@ -69,20 +44,21 @@ class FolderTest : public ::testing::Test {
 class CheckpointTest : public FolderTest {
  protected:
   void step() {
-    optimizer_.zero_grad();
+    optimizer_->zero_grad();
     network_.forward(at::ones({2, 1, 28, 28})).sum().backward();
-    optimizer_.step();
+    optimizer_->step();
   }
 
-  static std::vector<void*> places_of(const ResNet18& network) {
+  static std::vector<void*> places_of(const ResNet& network) {
     std::vector<void*> places;
     for (const at::Tensor& parameter : network.parameters()) places.push_back(parameter.data_ptr());
     for (const at::Tensor& buffer : network.buffers()) places.push_back(buffer.data_ptr());
     return places;
   }
 
-  ResNet18 network_{small_network()};
-  torch::optim::SGD optimizer_{network_.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)};
+  ResNet network_{small_network()};
+  const std::unique_ptr<Sgd> optimizer_ =
+      make_sgd(network_.parameters(), {0.01, 0.9, 0}, std::nullopt);
 };
 
 TEST_F(CheckpointTest, RestoresAllThatATrainingIsMadeOf) {
@@ -90,32 +66,32 @@ TEST_F(CheckpointTest, RestoresAllThatATrainingIsMadeOf) {
   Progress progress;
   progress.epoch = 3;
   progress.round = 2;
-  progress.train = {1.5, 2, 3, 4};
-  progress.best_top1 = 0.75;
+  progress.train = {1.5, 4, {2, 3}};
+  progress.best_top = 0.75;
   progress.curve = {{1, {0.5, 0.25}}, {2, {0.125, 0.0625}}};
   const CheckpointFolder checkpoints(folder_, "a: 1\nb: 2");
-  checkpoints.save("latest.pt", network_, optimizer_, progress);
+  checkpoints.save("latest.pt", network_, optimizer_->save(), progress);
   step();
-  ResNet18 other(small_network());
-  torch::optim::SGD other_optimizer(other.parameters(), torch::optim::SGDOptions(1).momentum(0.9));
+  ResNet other(small_network());
+  const auto other_optimizer = make_sgd(other.parameters(), {1, 0.9, 0}, std::nullopt);
   const std::vector<void*> places = places_of(other);
   as_ranks(1, [&](const sinew::ProcessGroup& group) {
-    const auto loaded = checkpoints.load(other, other_optimizer, group);
+    const auto loaded = checkpoints.load(other, *other_optimizer, group);
     ASSERT_TRUE(loaded.has_value());
     EXPECT_EQ(loaded->epoch, 3);
     EXPECT_EQ(loaded->round, 2);
-    EXPECT_EQ(loaded->train.top5, 3);
-    EXPECT_EQ(loaded->best_top1, 0.75);
+    EXPECT_EQ(loaded->train.top, std::vector<double>({2, 3}));
+    EXPECT_EQ(loaded->best_top, 0.75);
     ASSERT_EQ(loaded->curve.size(), 2U);
     EXPECT_EQ(loaded->curve[1].at, 2);
     EXPECT_EQ(loaded->curve[1].values, std::vector<double>({0.125, 0.0625}));
   });
   EXPECT_EQ(places_of(other), places) << "a DistributedDataParallel knows these";
   // The next step is the same, so momentum and running means came along.
-  other_optimizer.zero_grad();
+  other_optimizer->zero_grad();
   other.forward(at::ones({2, 1, 28, 28})).sum().backward();
-  for (auto& group : other_optimizer.param_groups()) group.options().set_lr(0.01);
-  other_optimizer.step();
+  other_optimizer->set_rate(0.01);
+  other_optimizer->step();
   for (std::size_t i = 0; i < other.parameters().size(); ++i) {
     EXPECT_TRUE(at::equal(other.parameters()[i], network_.parameters()[i])) << i;
   }
@@ -130,7 +106,7 @@ TEST_F(CheckpointTest, SaysWhyAFileCannotBeUsed) {
     std::string text = "no error";
     as_ranks(1, [&](const sinew::ProcessGroup& group) {
       try {
-        EXPECT_FALSE(reader.load(network_, optimizer_, group).has_value());
+        EXPECT_FALSE(reader.load(network_, *optimizer_, group).has_value());
       } catch (const std::runtime_error& failure) {
         text = failure.what();
       }
@@ -138,7 +114,7 @@ TEST_F(CheckpointTest, SaysWhyAFileCannotBeUsed) {
     return text;
   };
   EXPECT_EQ(error(checkpoints), "no error") << "there is none";
-  checkpoints.save("latest.pt", network_, optimizer_, {});
+  checkpoints.save("latest.pt", network_, optimizer_->save(), {});
   EXPECT_THAT(error(CheckpointFolder(folder_, "a: 1\nb: 3")),
               AllOf(HasSubstr("latest.pt"), HasSubstr("'b: 2', and now it is 'b: 3'")));
   const std::string whole = examples::read_file(folder_ / "latest.pt");
@@ -169,7 +145,7 @@ class TrainingTest : public FolderTest {
   void SetUp() override {
     FolderTest::SetUp();
     examples::testing::write_mnist(folder_, 240, 61);
-    data_ = examples::load_images(folder_);
+    data_ = memory_sets(examples::load_images(folder_), 1);
     options_.output.clear();
     options_.width = 4;
     options_.batch = 20;
@@ -202,7 +178,7 @@ class TrainingTest : public FolderTest {
     EXPECT_EQ(one.test.loss, other.test.loss);
   }
 
-  examples::ImageFolder data_;
+  DataSets data_;
   Options options_;
 };
 
@@ -221,13 +197,105 @@ TEST_F(TrainingTest, AResumedOneIsTheUninterruptedOne) {
   expect_same(train_alone(), whole);
 }
 
+TEST_F(TrainingTest, NumbersDoNotDependOnHowTheyAreComputed) {
+  options_.epochs = 2;
+  const TrainingResult plain = train_alone();
+  options_.workers = 3;
+  expect_same(train_alone(), plain);
+  options_.checkpoint_activations = true;
+  expect_same(train_alone(), plain);
+  options_.zero = true;
+  std::ostringstream log;
+  expect_same(train_alone(log), plain);
+  EXPECT_THAT(log.str(), HasSubstr("Optimizer state: rank 0 0.1"));
+}
+
+TEST_F(TrainingTest, ZeroSpreadsTheStateAndResumes) {
+  options_.zero = true;
+  options_.epochs = 2;
+  options_.checkpoint = folder_ / "saved";
+  as_ranks(2, [&](const sinew::ProcessGroup& group) {
+    std::ostringstream log;
+    train(group, data_, options_, log);
+    EXPECT_THAT(log.str(), HasSubstr(group.rank() == 0 ? "Optimizer state: rank 0 " : ""));
+  });
+  options_.resume = true;
+  as_ranks(2, [&](const sinew::ProcessGroup& group) {
+    std::ostringstream log;
+    train(group, data_, options_, log);
+    EXPECT_THAT(log.str(), HasSubstr(group.rank() == 0 ? "nothing left to train" : ""));
+  });
+}
+
+TEST_F(TrainingTest, AccumulatesWithoutExchangeUntilTheLastPass) {
+  options_.epochs = 1;
+  options_.batch = 10;
+  options_.accumulate = 3;
+  options_.round = 1;
+  as_ranks(2, [&](const sinew::ProcessGroup& group) {
+    std::ostringstream log;
+    const TrainingResult result = train(group, data_, options_, log);
+    EXPECT_THAT(log.str(), HasSubstr(group.rank() == 0 ? "step 4 of 4" : ""));
+    for (const at::Tensor& tensor : result.state) {
+      const at::Tensor first = tensor.clone();
+      group.broadcast(first, 0);
+      EXPECT_TRUE(at::equal(tensor, first));
+    }
+  });
+  options_.accumulate = 25;
+  EXPECT_THROW(train_alone(), std::invalid_argument) << "there are 24 batches";
+}
+
+TEST_F(TrainingTest, EvaluatesWhatWasTrained) {
+  options_.epochs = 1;
+  options_.checkpoint = folder_ / "saved";
+  const TrainingResult trained = train_alone();
+  options_.evaluate = true;
+  options_.resume = true;
+  std::ostringstream log;
+  const TrainingResult evaluated = train_alone(log);
+  EXPECT_EQ(evaluated.test.loss, trained.test.loss);
+  EXPECT_EQ(evaluated.test.top, trained.test.top);
+  EXPECT_THAT(log.str(), AllOf(HasSubstr("Evaluation: loss "), HasSubstr(", 61 pictures")));
+}
+
+TEST_F(TrainingTest, SyncBatchNormSeesAllRanks) {
+  options_.epochs = 1;
+  options_.max_steps = 2;
+  // Of each way: all running means and variances of rank 0.
+  std::vector<std::vector<at::Tensor>> states;
+  for (const bool sync : {false, true}) {
+    options_.sync_batch_norm = sync;
+    as_ranks(2, [&](const sinew::ProcessGroup& group) {
+      std::ostringstream log;
+      const TrainingResult result = train(group, data_, options_, log);
+      if (group.rank() == 0) states.push_back(result.state);
+    });
+  }
+  bool differs = false;
+  for (std::size_t i = 0; i < states[0].size(); ++i) {
+    differs = differs || !at::equal(states[0][i], states[1][i]);
+  }
+  EXPECT_TRUE(differs);
+}
+
+TEST_F(TrainingTest, TellsOfPinnedMemoryThatThereIsNot) {
+  if (torch::cuda::is_available()) GTEST_SKIP() << "there is CUDA here";
+  options_.pin_memory = true;
+  options_.epochs = 1;
+  options_.max_steps = 1;
+  std::ostringstream log;
+  train_alone(log);
+  EXPECT_THAT(log.str(), HasSubstr("--pin-memory has no effect"));
+}
+
 TEST_F(TrainingTest, KeepsTheBestEpoch) {
   options_.checkpoint = folder_ / "saved";
   const TrainingResult result = train_alone();
   EXPECT_TRUE(std::filesystem::exists(folder_ / "saved" / "best.pt"));
   double best = 0;
   for (const auto& point : result.curve.points) best = std::max(best, point.values.back());
-  EXPECT_GE(best, result.test.top1_share());
+  EXPECT_GE(best, result.test.top_share(0));
 }
 
 TEST_F(TrainingTest, CountsEachTestPictureOnceWhateverTheRanks) {

@@ -16,6 +16,31 @@ TEST(ScheduleTest, GoesDownAlongHalfACosine) {
   EXPECT_DOUBLE_EQ(schedule.rate(10.0 / 3), 0.3);
 }
 
+TEST(ScheduleTest, GoesDownInSteps) {
+  Schedule schedule;
+  schedule.peak = 0.8;
+  schedule.epochs = 90;
+  schedule.steps = {{30, 60}, 0.1};
+  EXPECT_DOUBLE_EQ(schedule.rate(0), 0.8);
+  EXPECT_DOUBLE_EQ(schedule.rate(29.99), 0.8);
+  EXPECT_DOUBLE_EQ(schedule.rate(30), 0.08);
+  EXPECT_NEAR(schedule.rate(89), 0.008, 1e-15);
+}
+
+TEST(ScheduleTest, ReadsSteps) {
+  const auto steps = RateSteps::parse("steps:30,60.5:0.2");
+  ASSERT_TRUE(steps.has_value());
+  EXPECT_EQ(steps->epochs, std::vector<double>({30, 60.5}));
+  EXPECT_EQ(steps->factor, 0.2);
+  EXPECT_EQ(RateSteps::parse("steps:1")->factor, 0.1);
+  EXPECT_TRUE(RateSteps::parse("cosine")->epochs.empty());
+  for (const char* wrong :
+       {"", "cos", "steps", "steps:", "steps:a", "steps:3,", "steps:3,3", "steps:0", "steps:3:1",
+        "steps:3:0", "steps:3:", "steps:3:0.1:2", "steps:nan", "steps:inf", "steps: 3"}) {
+    EXPECT_FALSE(RateSteps::parse(wrong).has_value()) << wrong;
+  }
+}
+
 TEST(ScheduleTest, WarmsUpInALine) {
   Schedule schedule;
   schedule.peak = 1;

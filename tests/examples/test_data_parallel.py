@@ -281,6 +281,9 @@ class ImageClassifierTest(RanksTest):
         self.assertGreater(float(epochs[-1][2]), 0.8, out)
         self.assertGreaterEqual(float(epochs[-1][3]), float(epochs[-1][2]))
         self.assertIn("Epoch 1, step 3 of 12: loss ", out)
+        for rank in range(2):
+            self.assertIn(f"[init] == local rank: {rank}, global rank: {rank} ==\n", out)
+        self.assertRegex(out, r"(?m)^Epoch 5, step 12 of 12: .* samples/s, 0 s left$")
         table = self.check_picture("training_curve")
         self.assertEqual(len([row for row in table if row[4]]), 5, "a point for each epoch")
         self.assertEqual(len([row for row in table if row[1]]), 5 * 4, "and for each round")
@@ -300,7 +303,7 @@ class ImageClassifierTest(RanksTest):
         example_process.kill_group(process)
         process.communicate()
         out = self.run_well(*flags)
-        self.assertRegex(out, r"^Going on after epoch 1, round [12]\n")
+        self.assertRegex(out, r"(?m)^Going on after epoch 1, round [12]$")
         self.assertEqual(self.table("whole"), self.table("parts"))
         again = self.run_well(*flags)
         self.assertIn("There is nothing left to train", again)
@@ -351,12 +354,55 @@ class ImageClassifierTest(RanksTest):
             self.assertEqual(ended.status, status, ended.stderr)
             self.assertIn(named, ended.stderr)
 
+    def test_a_folder_of_pictures(self) -> None:
+        image_files.write_image_folder(self.folder / "pictures", classes=3, train=8, val=3)
+        flags = ("--data", "imagefolder:pictures", "--image-size", "32", "--width", "4", "--batch", "4", "--threads", "1")
+        flags += ("--epochs", "2", "--lr-schedule", "steps:1:0.5", "--topk", "1,2", "--accumulate", "2", "--nproc", "2")
+        tables = []
+        for workers in ("0", "3"):
+            ended = self.run_it(*flags, "--workers", workers, "--output", f"workers{workers}")
+            if ended.status == 3 and "built without" in ended.stderr:
+                self.skipTest(ended.stderr)
+            self.assertEqual((ended.status, ended.stderr), (0, ""), ended.stdout)
+            self.assertRegex(ended.stdout, r"(?m)^Epoch 2: train loss .*, top-1 [\d.]+, top-2 [\d.]+, \d+ samples/s$")
+            tables.append(self.table(f"workers{workers}"))
+        self.assertEqual(tables[0], tables[1])
+        broken = self.folder / "pictures" / "train" / "b" / "3.png"
+        broken.write_bytes(broken.read_bytes()[:60])
+        # A single rank, whose one step takes all pictures.
+        flags = tuple("12" if flag == "4" and before == "--batch" else flag for before, flag in zip(("", *flags), flags))
+        ended = self.run_it(*flags[:-2], "--workers", "2", "--output", "")
+        self.assertEqual(ended.status, 3, ended.stderr)
+        self.assertIn("train/b/3.png", ended.stderr)
+
+    def test_evaluation(self) -> None:
+        flags = (*self.SMALL, "--epochs", "1", "--output", "", "--checkpoint", "saved", "--resume")
+        trained = self.EPOCH.findall(self.run_well(*flags))[0]
+        out = self.run_well(*flags, "--evaluate")
+        self.assertRegex(out, rf"(?m)^Evaluation: loss [\d.]+, top-1 {trained[2]}, top-5 {trained[3]}, 101 pictures$")
+        ended = self.run_it(*self.SMALL, "--weights", "nowhere.pt", "--evaluate", "--output", "")
+        self.assertEqual(ended.status, 3, ended.stderr)
+        self.assertIn("nowhere.pt", ended.stderr)
+
+    def test_noise(self) -> None:
+        flags = ("--dummy-input", "40", "--image-size", "32", "--width", "4", "--batch", "4", "--threads", "1", "--zero")
+        out = self.run_well(*flags, "--epochs", "1", "--nproc", "2", "--model", "botnet50", "--deterministic",
+                            "--sync-batch-norm", "--checkpoint-activations", "--output", "")  # fmt: skip
+        self.assertEqual(len(self.EPOCH.findall(out)), 1)
+        self.assertRegex(out, r"(?m)^Optimizer state: rank 0 [\d.]+ MiB, rank 1 [\d.]+ MiB, of [\d.]+ MiB$")
+
     def test_mistakes(self) -> None:
         self.check_mistakes(
             (("--mode", "triple"), "--mode"),
             (("--resume",), "--checkpoint"),
             (("--warmup-epochs", "9"), "--warmup-epochs"),
             (("--config", "/nowhere.yaml"), "/nowhere.yaml"),
+            (("--model", "resnet19"), "--model"),
+            (("--lr-schedule", "steps:3,2"), "'steps:3,2'"),
+            (("--topk", "5,1"), "--topk"),
+            (("--reset-head",), "--weights"),
+            (("--evaluate",), "--weights"),
+            (("--mode", "dp", "--sync-batch-norm"), "--sync-batch-norm"),
         )
         ended = self.run_it("--batch", "1000", "--output", "")
         self.assertEqual(ended.status, 2, ended.stderr)

@@ -214,9 +214,17 @@ torch.save(net.state_dict(), sys.argv[3])
   EXPECT_EQ(state.at("norm.num_batches_tracked").item<std::int64_t>(), 1);
   EXPECT_TRUE(state.at("norm.running_mean").allclose(at::full({2}, 0.1)));
   EXPECT_TRUE(state.at("linear.weight").equal(at::full({2, 3}, 0.25)));
+  const StateDict ordered = load_state_dict(folder.file("ordered.pt"));
+  EXPECT_EQ(ordered.size(), 7U);
+  for (const auto& [name, tensor] : ordered) EXPECT_TRUE(tensor.equal(state.at(name))) << name;
   // What LibTorch does not read.
-  EXPECT_THAT(error_of([&] { load_state_dict(folder.file("ordered.pt")); }).message(),
-              HasSubstr("torch.save(dict(module.state_dict()), path)"));
+  run_program({"/usr/bin/python3", "-c", R"(
+import sys, torch
+torch.save(torch.nn.Linear(2, 2).state_dict(), sys.argv[1], _use_new_zipfile_serialization=False)
+)",
+               folder.file("old.pt")});
+  EXPECT_THAT(error_of([&] { load_state_dict(folder.file("old.pt")); }).message(),
+              HasSubstr("torch.save(module.state_dict(), path)"));
   run_program({"/usr/bin/python3", "-c", "import sys, torch; torch.save([1], sys.argv[1])",
                folder.file("list.pt")});
   EXPECT_THAT(error_of([&] { load_state_dict(folder.file("list.pt")); }).message(),

@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "sinew/optim/clip_grad.h"
 #include "sinew/optim/grad_scaler.h"
+#include "sinew/parallel/checkpoint.h"
 #include "sinew/parallel/distributed_data_parallel.h"
 #include "sinew/parallel/zero_redundancy_optimizer.h"
 #include "sinew/tests/truth/programs.h"
@@ -387,7 +388,27 @@ Numbers checkpoint(const ProcessGroup& group, Way way) {
   return {pass.gradient(model->first), pass.gradient(model->second)};
 }
 
+/// The same by checkpoint().
+class CheckpointingPart : public Checkpointing {
+ public:
+  at::Tensor forward(const at::Tensor& input) {
+    sinew::parallel::CheckpointOptions uses;
+    uses.parameters = {second};
+    return sinew::parallel::checkpoint(
+        uses, [this](const at::Tensor& x) { return x * second; }, input * first);
+  }
+};
+
+Numbers checkpointed_part(const ProcessGroup& group, Way way) {
+  const auto model = std::make_shared<CheckpointingPart>();
+  DistributedDataParallel ddp(model, group);
+  const Pass pass(way);
+  pass.backward(ddp.forward(odd(group)));
+  return {pass.gradient(model->first), pass.gradient(model->second)};
+}
+
 void add_inner_backward(TruthRows& rows) {
+  add_numbers(rows, "a layer by checkpoint()", times_size({3, 1}), checkpointed_part);
   rows.push_back(
       numbers_row("a checkpointed layer", times_size({3, 1}),
                   [](const ProcessGroup& group) { return checkpoint(group, Way::kPlain); }));
