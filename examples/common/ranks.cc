@@ -128,9 +128,4 @@ sinew::ProcessGroup join_ranks(const RankOptions& options) {
   return group;
 }
 
-int local_rank() {
-  const auto place = sinew::find_launch_place();
-  return place ? place->local_rank.value_or(0) : 0;
-}
-
 }  // namespace examples

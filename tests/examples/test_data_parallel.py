@@ -89,6 +89,13 @@ class RanksTest(unittest.TestCase):
             self.assertIn(named, ended.stderr)
             self.assertIn("--help", ended.stderr)
 
+    def check_no_gpu(self, *commands: list[str | Path]) -> None:
+        """Where there is no GPU, or none that it sees, one sentence says so."""
+        for command in commands:
+            ended = example_process.run([*command, "--device", "cuda"], 120, {"CUDA_VISIBLE_DEVICES": ""}, str(self.folder))
+            self.assertEqual((ended.status, ended.stdout), (3, ""), ended.stderr)
+            self.assertIn(f"{self.program}: --device cuda needs a GPU and a LibTorch with CUDA", ended.stderr)
+
     def check_picture(self, name: str) -> list[list[str]]:
         """The curve's table without its heading; the picture is one."""
         picture = ElementTree.parse(self.folder / f"{name}.svg").getroot()
@@ -234,6 +241,14 @@ class MnistSgdTest(RanksTest):
         tasks = self.run_in_slurm(2, *flags)
         self.assertEqual([task.status for task in tasks], [0, 0], tasks)
         self.assertEqual(sorted(self.LOSS.findall("".join(task.stdout for task in tasks))), spawned)
+
+    def test_devices(self) -> None:
+        flags = ("--epochs", "1", "--max-steps", "5", "--nproc", "2", "--threads", "1")
+        self.assertEqual(
+            sorted(self.LOSS.findall(self.train(*flags, "--device", "cpu"))), sorted(self.LOSS.findall(self.train(*flags)))
+        )
+        self.check_no_gpu([self.path()], [self.path(), "--nproc", "2"])
+        self.check_mistakes((("--device", "tpu"), "--device"))
 
     def test_mistakes(self) -> None:
         self.check_mistakes(
@@ -395,6 +410,15 @@ class DdpRpcTest(RanksTest):
         _, stderr = process.communicate(timeout=60)
         self.assertNotEqual(process.returncode, 0)
         self.assertIn("SIGKILL", stderr)
+
+    def test_devices(self) -> None:
+        flags = ("--steps", "20", "--round", "10", "--output", "")
+        for start in (self.run_well, lambda *words: self.launch(3, *words).stdout):
+            here = ("--local",) if start == self.run_well else ()
+            without = self.STEP.findall(start(*here, *flags))
+            self.assertEqual(len(without), 2)
+            self.assertEqual(self.STEP.findall(start(*here, *flags, "--device", "cpu")), without)
+        self.check_no_gpu([self.path(), "--local"], [SINEW_RUN, "--nproc", "3", self.path()])
 
     def trainer_of(self, process) -> int:
         for entry in Path("/proc").iterdir():
