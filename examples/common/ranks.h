@@ -66,4 +66,7 @@ int run_ranks(const CommandLine& line, const RankOptions& options, int usual = 0
 /// group. Also sets the number of threads that compute. Throws as init_process_group().
 sinew::ProcessGroup join_ranks(const RankOptions& options);
 
+/// One line that says which process this is: `[init] == local rank: 0, global rank: 0 ==`.
+void say_rank(int global_rank);
+
 }  // namespace examples

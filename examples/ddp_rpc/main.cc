@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   return examples::run_job(
       "ddp_rpc", [&] { return start_worker(place, options); },
       [&](const sinew::Worker& worker) {
+        examples::say_rank(worker.rank());
         if (worker.rank() == 0) ddp_rpc::train(worker, place.world_size, options, std::cout);
         return 0;
       });

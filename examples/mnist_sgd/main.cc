@@ -14,6 +14,7 @@ int train(const examples::CommandLine& line) {
   const auto options = std::get<mnist_sgd::Options>(mnist_sgd::parse_options(line.words));
   const examples::ImageFolder data = examples::load_images(options.data);
   const sinew::ProcessGroup group = examples::join_ranks(options.ranks);
+  examples::say_rank(group.rank());
   const auto result = mnist_sgd::train(group, data, options, std::cout);
   return result.stopped ? examples::stopped_status() : 0;
 }
