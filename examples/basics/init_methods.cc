@@ -1,5 +1,6 @@
 #include "ATen/ops/ones.h"
 #include "concepts.h"
+#include "sinew/examples/common/ranks.h"
 #include "sinew/groups/process_group.h"
 
 namespace basics {
@@ -21,6 +22,7 @@ void init_methods(int port, const std::string& file) {
   sinew::ProcessGroup group = sinew::init_process_group(options);
   options.rank = group.rank();
   options.world_size = group.size();
+  examples::say_rank(group.rank());
   show(group, "env://");
 
   // Rank 0 listens there.

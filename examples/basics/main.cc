@@ -18,6 +18,7 @@ int show(const examples::CommandLine& line) {
     return 0;
   }
   const sinew::ProcessGroup group = examples::join_ranks(options.ranks);
+  examples::say_rank(group.rank());
   if (options.concept_name == "blocking") basics::blocking(group);
   if (options.concept_name == "non-blocking") basics::non_blocking(group);
   if (options.concept_name == "collectives") basics::collectives(group);

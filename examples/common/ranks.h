@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sinew/examples/common/device.h"
 #include "sinew/examples/common/job.h"
 #include "sinew/examples/common/rank_options.h"
 #include "sinew/groups/process_group.h"
@@ -65,7 +66,7 @@ int run_ranks(const CommandLine& line, const RankOptions& options, int usual = 0
 /// group. Also sets the number of threads that compute. Throws as init_process_group().
 sinew::ProcessGroup join_ranks(const RankOptions& options);
 
-/// This process's number among those of its host; 0 where nobody says.
-int local_rank();
+/// One line that says which process this is: `[init] == local rank: 0, global rank: 0 ==`.
+void say_rank(int global_rank);
 
 }  // namespace examples

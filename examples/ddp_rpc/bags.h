@@ -19,6 +19,9 @@ struct Bags {
 
   /// The same bags for the same seed, on every machine. A bag has 1 to 10 words.
   static Bags make(std::int64_t count, std::int64_t seed);
+  Bags on(const at::Device& device) const {
+    return {words.to(device), offsets.to(device), classes.to(device)};
+  }
   /// One after another.
   static Bags joined(const std::vector<Bags>& parts);
   /// What a trainer sees in a step; trainers count from 0.

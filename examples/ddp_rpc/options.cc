@@ -1,6 +1,6 @@
 #include "options.h"
 
-#include "sinew/examples/common/flags.h"
+#include "sinew/examples/common/device_flag.h"
 
 namespace ddp_rpc {
 
@@ -20,6 +20,7 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
             "Bags of words that each trainer sees in a step");
   add_number(app, "--lr", options.lr, 1e-9, 1000, "1e-9 to 1000", "Learning rate");
   examples::add_seed(app, options.seed);
+  examples::add_device_flag(app, options.device, "trainers have the dense part");
   CLI::Option* local = app.add_flag(
       "--local", options.local,
       "Train the same in this process alone, each step on what all trainers would see");

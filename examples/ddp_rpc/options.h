@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <variant>
 
 namespace ddp_rpc {
@@ -17,6 +18,8 @@ struct Options {
   std::int64_t batch = 32;
   double lr = 0.5;
   std::int64_t seed = 1;
+  /// Where trainers have the dense part: "cpu" or "cuda".
+  std::string device = "cpu";
   /// Train the same model in this process alone, each step on what all trainers would see.
   bool local = false;
   /// Where the loss curve goes; empty: nowhere.

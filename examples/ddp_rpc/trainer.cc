@@ -1,6 +1,7 @@
 #include "trainer.h"
 
 #include "ATen/ATen.h"
+#include "sinew/examples/common/device.h"
 
 namespace ddp_rpc {
 namespace {
@@ -13,6 +14,12 @@ sinew::ProcessGroup group_of(const sinew::Worker& worker, const TrainerSettings&
   options.world_size = static_cast<int>(settings.trainers);
   options.name = "trainers";
   return sinew::init_process_group(options);
+}
+
+std::shared_ptr<DensePart> dense_on(const at::Device& device, std::int64_t seed) {
+  auto dense = std::make_shared<DensePart>(seed);
+  dense->to(device);
+  return dense;
 }
 
 /// Trainers step the embedding one after another, each along the gradient of its own mean loss; the
@@ -49,7 +56,8 @@ Trainer::Trainer(const TrainerSettings& settings,
       worker_(sinew::current_worker()),
       group_(group_of(worker_, settings)),
       embedding_(embedding),
-      dense_(std::make_shared<DensePart>(settings.seed)),
+      device_(examples::device_of(settings.device)),
+      dense_(dense_on(device_, settings.seed)),
       parallel_(dense_, group_, led()),
       optimizer_(optimizer_of(worker_, settings, embedding_, *dense_)) {}
 
@@ -60,8 +68,9 @@ double Trainer::train(std::int64_t steps) {
     const sinew::autograd::Context context(worker_);
     // Who cannot look words up any more tells the others, who would wait for its gradients.
     total += parallel_.step_together([&] {
-      const at::Tensor embedded = embedding_.forward(bags.words, bags.offsets);
-      const at::Tensor loss = at::cross_entropy_loss(parallel_.forward(embedded), bags.classes);
+      const at::Tensor embedded = embedding_.forward(bags.words, bags.offsets).to(device_);
+      const at::Tensor scores = parallel_.forward(embedded);
+      const at::Tensor loss = at::cross_entropy_loss(scores, bags.classes.to(device_));
       // The gradients of the dense part are those of all trainers; those of the embedding collect
       // at the server, for each trainer on its own.
       sinew::autograd::backward(context, {loss});
@@ -77,20 +86,26 @@ double Trainer::train(std::int64_t steps) {
 double Trainer::accuracy(std::int64_t bags, std::int64_t seed) {
   const at::NoGradGuard no_grad;
   const Bags test = Bags::make(bags, seed);
-  return share_of_right(dense_->forward(embedding_.forward(test.words, test.offsets)),
-                        test.classes);
+  const at::Tensor embedded = embedding_.forward(test.words, test.offsets).to(device_);
+  return share_of_right(dense_->forward(embedded), test.classes.to(device_));
 }
 
 std::vector<at::Tensor> Trainer::parameters() const {
   std::vector<at::Tensor> copies;
   for (const at::Tensor& parameter : dense_->parameters()) {
-    copies.push_back(parameter.detach().clone());
+    copies.push_back(parameter.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true));
   }
   return copies;
 }
 
 LocalTrainer::LocalTrainer(const TrainerSettings& settings)
-    : settings_(settings), embedding_(settings.seed), dense_(settings.seed) {}
+    : settings_(settings),
+      device_(examples::device_of(settings.device)),
+      embedding_(settings.seed),
+      dense_(settings.seed) {
+  embedding_.to(device_);
+  dense_.to(device_);
+}
 
 double LocalTrainer::train(std::int64_t steps) {
   std::vector<at::Tensor> all = embedding_parameters();
@@ -101,7 +116,7 @@ double LocalTrainer::train(std::int64_t steps) {
     for (std::int64_t trainer = 0; trainer < settings_.trainers; ++trainer) {
       parts.push_back(Bags::of_step(settings_.batch, settings_.seed, trainer, step_));
     }
-    const Bags bags = Bags::joined(parts);
+    const Bags bags = Bags::joined(parts).on(device_);
     const at::Tensor scores = dense_.forward(embedding_.forward(bags.words, bags.offsets));
     const at::Tensor loss = at::cross_entropy_loss(scores, bags.classes);
     loss.backward();
@@ -117,7 +132,7 @@ double LocalTrainer::train(std::int64_t steps) {
 
 double LocalTrainer::accuracy(std::int64_t bags, std::int64_t seed) {
   const at::NoGradGuard no_grad;
-  const Bags test = Bags::make(bags, seed);
+  const Bags test = Bags::make(bags, seed).on(device_);
   return share_of_right(dense_.forward(embedding_.forward(test.words, test.offsets)), test.classes);
 }
 

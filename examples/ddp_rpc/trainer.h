@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
@@ -19,6 +20,8 @@ struct TrainerSettings {
   std::int64_t batch = 1;
   double lr = 0.1;
   std::int64_t seed = 1;
+  /// Where the dense part is; see examples::device_of().
+  std::string device = "cpu";
 };
 
 /// Trains a copy of the dense part that stays equal to those of the other trainers, and the
@@ -32,7 +35,7 @@ class Trainer {
   double train(std::int64_t steps);
   /// Share of bags that the model is right about.
   double accuracy(std::int64_t bags, std::int64_t seed);
-  /// Copies of those of the dense part.
+  /// Copies of those of the dense part, in host memory.
   std::vector<at::Tensor> parameters() const;
 
  private:
@@ -40,6 +43,7 @@ class Trainer {
   const sinew::Worker worker_;
   const sinew::ProcessGroup group_;
   const sinew::RemoteModule<EmbeddingTable> embedding_;
+  const at::Device device_;
   const std::shared_ptr<DensePart> dense_;
   sinew::parallel::DistributedDataParallel<DensePart> parallel_;
   sinew::optim::DistributedOptimizer optimizer_;
@@ -58,6 +62,7 @@ class LocalTrainer {
 
  private:
   const TrainerSettings settings_;
+  const at::Device device_;
   EmbeddingTable embedding_;
   DensePart dense_;
   std::int64_t step_ = 0;
@@ -65,7 +70,7 @@ class LocalTrainer {
 
 }  // namespace ddp_rpc
 
-SINEW_STRUCT(ddp_rpc::TrainerSettings, number, trainers, batch, lr, seed);
+SINEW_STRUCT(ddp_rpc::TrainerSettings, number, trainers, batch, lr, seed, device);
 SINEW_SERVICE(ddp_rpc::Trainer,
               (ddp_rpc::TrainerSettings, sinew::RemoteModule<ddp_rpc::EmbeddingTable>), train,
               accuracy, parameters);

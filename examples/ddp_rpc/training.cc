@@ -27,6 +27,7 @@ TrainerSettings settings_of(const Options& options, int trainers) {
   settings.batch = options.batch;
   settings.lr = options.lr;
   settings.seed = options.seed;
+  settings.device = options.device;
   return settings;
 }
 

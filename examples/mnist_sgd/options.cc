@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include "sinew/examples/common/device_flag.h"
+
 namespace mnist_sgd {
 
 std::variant<Options, int> parse_options(const std::vector<std::string>& words) {
@@ -16,6 +18,7 @@ std::variant<Options, int> parse_options(const std::vector<std::string>& words) 
       "[FLAGS]",
       "mnist_sgd");
   examples::add_rank_flags(app, options.ranks);
+  examples::add_device_flag(app, options.device, "the network is");
   app.add_option("--data", options.data,
                  "Folder with MNIST's four IDX files, gzipped or not (tools/fetch-mnist)")
       ->capture_default_str();

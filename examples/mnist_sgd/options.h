@@ -17,6 +17,8 @@ struct Options {
   /// Folder with MNIST's files.
   std::filesystem::path data = "mnist";
   std::int64_t epochs = 10;
+  /// Where the network is: "cpu" or "cuda".
+  std::string device = "cpu";
   /// Pictures of a step, of all ranks together.
   std::int64_t batch = 128;
   double lr = 0.01;

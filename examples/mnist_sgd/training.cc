@@ -8,6 +8,7 @@
 
 #include "ATen/ATen.h"
 #include "model.h"
+#include "sinew/examples/common/device.h"
 #include "sinew/examples/common/files.h"
 #include "sinew/examples/common/progress_bar.h"
 #include "sinew/examples/common/stop_signal.h"
@@ -41,8 +42,10 @@ class Course {
         test_(share(data.test)),
         part_(own_part(data.train)),
         batch_(options.batch / group.size()),
+        device_(examples::device_of(options.device)),
         optimizer_(model_.parameters(),
                    torch::optim::SGDOptions(options.lr).momentum(options.momentum)) {
+    model_.to(device_);  // the optimizer has the same tensors
     // All begin with the same parameters. The tutorial leaves that to the seed.
     for (const at::Tensor& parameter : model_.parameters()) group.broadcast(parameter.detach(), 0);
   }
@@ -61,8 +64,9 @@ class Course {
       const std::int64_t first = step * batch_;
       const at::Tensor chosen = order.narrow(0, first, std::min(batch_, part_.count() - first));
       optimizer_.zero_grad();
-      const at::Tensor output = model_.forward(normalized(part_.pixels.index_select(0, chosen)));
-      const at::Tensor loss = at::nll_loss(output, part_.labels.index_select(0, chosen));
+      const at::Tensor pixels = part_.pixels.index_select(0, chosen).to(device_);
+      const at::Tensor labels = part_.labels.index_select(0, chosen).to(device_);
+      const at::Tensor loss = at::nll_loss(model_.forward(normalized(pixels)), labels);
       loss.backward();
       average_gradients(model_.parameters(), group_);
       optimizer_.step();
@@ -82,8 +86,10 @@ class Course {
     std::int64_t right = 0;
     for (std::int64_t first = 0; first < test_.count(); first += kBatch) {
       const std::int64_t count = std::min(kBatch, test_.count() - first);
-      const at::Tensor output = model_.forward(normalized(test_.pixels.narrow(0, first, count)));
-      right += output.argmax(1).eq(test_.labels.narrow(0, first, count)).sum().item<std::int64_t>();
+      const at::Tensor pixels = test_.pixels.narrow(0, first, count).to(device_);
+      const at::Tensor labels = test_.labels.narrow(0, first, count).to(device_);
+      const at::Tensor output = model_.forward(normalized(pixels));
+      right += output.argmax(1).eq(labels).sum().item<std::int64_t>();
     }
     const at::Tensor counts = at::tensor({right, test_.count()}, at::kLong);
     group_.all_reduce(counts);
@@ -136,6 +142,7 @@ class Course {
   const LabelledImages test_;
   const LabelledImages part_;
   const std::int64_t batch_;
+  const at::Device device_;
   ConvNet model_;
   torch::optim::SGD optimizer_;
   examples::ProgressBar bar_;

@@ -16,6 +16,7 @@
 #include "course.h"
 #include "ending.h"
 #include "options.h"
+#include "sinew/examples/common/device.h"
 #include "sinew/examples/common/job.h"
 #include "sinew/examples/common/stop_signal.h"
 #include "sinew/sinew.h"
@@ -45,6 +46,7 @@ sinew::Worker start_worker(const ps_rnn::Options& options, int rank) {
     ps_rnn::add_trainer_methods(worker.methods);
     worker.methods.add<&ps_rnn::Ending::wait>();
   } else {
+    examples::device_of(options.device);  // or it says why not, before others wait
     ps_rnn::add_server_methods(worker.methods);
   }
   worker.init_method = options.init_method;

@@ -5,6 +5,7 @@
 
 #include "ATen/ATen.h"
 #include "ATen/CPUGeneratorImpl.h"
+#include "sinew/examples/common/device.h"
 #include "sinew/examples/common/split_linear.h"
 
 namespace ps_rnn {
@@ -45,7 +46,8 @@ void Dropout::reseed(std::int64_t seed) {
 at::Tensor Dropout::apply(const at::Tensor& input, bool training) {
   if (!training || share_ == 0) return input;
   const double kept = 1 - share_;
-  return input * at::empty_like(input).bernoulli_(kept, generator_).div_(kept);
+  const at::Tensor drawn = at::empty_like(input, input.options().device(at::kCPU));
+  return input * drawn.bernoulli_(kept, generator_).div_(kept).to(input.device());
 }
 
 EmbeddingTable::EmbeddingTable(const ModelSettings& settings, std::int64_t shard,
@@ -60,6 +62,7 @@ EmbeddingTable::EmbeddingTable(const ModelSettings& settings, std::int64_t shard
   fill_uniform({whole}, 0.1, seed_, kTable);
   const at::NoGradGuard no_grad;
   table_->weight.copy_(whole.slice(0, shard, settings.ntoken, shards));
+  to(examples::device_of(settings.device));
 }
 
 at::Tensor EmbeddingTable::forward(const at::Tensor& rows) {
@@ -76,6 +79,7 @@ Decoder::Decoder(const ModelSettings& settings)
   fill_uniform({scores_->weight}, 0.1, seed_, kScores);
   const at::NoGradGuard no_grad;
   scores_->bias.zero_();
+  to(examples::device_of(settings.device));
 }
 
 at::Tensor Decoder::forward(const at::Tensor& output) {
@@ -85,7 +89,9 @@ at::Tensor Decoder::forward(const at::Tensor& output) {
 }
 
 at::Tensor Decoder::loss(const at::Tensor& output, const at::Tensor& targets) {
-  return cross_entropy(forward(output), targets);
+  const at::Device device = scores_->weight.device();
+  // Without a device map for the way back, what came from host memory goes back to it.
+  return cross_entropy(forward(output.to(device)), targets.to(device)).to(output.device());
 }
 
 void Decoder::begin_round(std::int64_t epoch, std::int64_t done) {
@@ -128,9 +134,10 @@ ServerModel ServerModel::make(const std::vector<sinew::Peer>& servers,
 void ServerModel::make_at(const sinew::Peer& server, std::int64_t shard,
                           const ModelSettings& settings) {
   const auto shards = static_cast<std::int64_t>(embedding.size());
+  // Made by remote(), since only the server knows which of its GPUs is its own.
   embedding[static_cast<std::size_t>(shard)] =
-      sinew::RemoteModule<EmbeddingTable>(server, settings, shard, shards);
-  if (shard == 0) decoder = sinew::RemoteModule<Decoder>(server, settings);
+      sinew::RemoteModule<EmbeddingTable>(server.remote<EmbeddingTable>(settings, shard, shards));
+  if (shard == 0) decoder = sinew::RemoteModule<Decoder>(server.remote<Decoder>(settings));
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -25,9 +26,12 @@ struct ModelSettings {
   std::int64_t seed = 1;
   /// Gradients of the embedding hold only the rows that were looked up.
   bool sparse_embedding = false;
+  /// Where a server has its part of the model; see examples::device_of().
+  std::string device = "cpu";
 };
 
-/// Dropout with a generator of its own: what others draw in the same process changes nothing.
+/// Dropout with a generator of its own: what others draw in the same process changes nothing. The
+/// numbers are the same on every device.
 class Dropout {
  public:
   Dropout(double share, std::int64_t seed);
@@ -64,7 +68,8 @@ class Decoder : public torch::nn::Module {
   explicit Decoder(const ModelSettings& settings);
   /// {.., nhid} to {.., ntoken}. Thread-safe.
   at::Tensor forward(const at::Tensor& output);
-  /// Mean cross entropy of `targets` under forward(output), without sending all the scores.
+  /// Mean cross entropy of `targets` under forward(output), without sending all the scores. Where
+  /// `output` is.
   at::Tensor loss(const at::Tensor& output, const at::Tensor& targets);
   void begin_round(std::int64_t epoch, std::int64_t done);
 
@@ -114,7 +119,8 @@ void add_server_methods(sinew::MethodTable& methods);
 
 }  // namespace ps_rnn
 
-SINEW_STRUCT(ps_rnn::ModelSettings, ntoken, ninp, nhid, nlayers, dropout, seed, sparse_embedding);
+SINEW_STRUCT(ps_rnn::ModelSettings, ntoken, ninp, nhid, nlayers, dropout, seed, sparse_embedding,
+             device);
 SINEW_STRUCT(ps_rnn::ServerModel, embedding, decoder);
 SINEW_MODULE(ps_rnn::EmbeddingTable, (ps_rnn::ModelSettings, std::int64_t, std::int64_t),
              begin_round);

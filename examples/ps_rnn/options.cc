@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "sinew/examples/common/flags.h"
+#include "sinew/examples/common/device_flag.h"
 
 namespace ps_rnn {
 namespace {
@@ -62,6 +62,7 @@ void add_job_flags(CLI::App& app, Options& options) {
                  "Where the processes meet, such as etcd://host:2379/prefix; env://: at rank 0, as "
                  "MASTER_ADDR and MASTER_PORT say")
       ->capture_default_str();
+  examples::add_device_flag(app, options.device, "servers have the embedding and the decoder");
   add_whole(app, "--threads", options.threads, 1, 1024, "Threads of a process that compute");
   app.add_option(
       "--data", options.data,
@@ -159,6 +160,9 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
   }
   if (options.checkpoint_rounds > 0 && options.checkpoint.empty()) {
     return refuse("--checkpoint-rounds needs --checkpoint: the folder to write to");
+  }
+  if (options.standby && options.device != "cpu") {
+    return refuse("--standby mirrors what is in host memory: leave out --device " + options.device);
   }
   if (options.servers > options.corpus.ntoken) {
     return refuse("--servers " + std::to_string(options.servers) + " is more than --ntoken " +

@@ -68,6 +68,8 @@ struct Options {
   /// (examples/common/history_file.h); empty: nowhere.
   std::filesystem::path history;
 
+  /// Where servers have the embedding and the decoder: "cpu" or "cuda".
+  std::string device = "cpu";
   /// Threads of a process that compute.
   int threads = 1;
   /// Print one JSON object on stdout, and everything else on stderr.

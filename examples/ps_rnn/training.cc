@@ -86,6 +86,7 @@ ModelSettings model_settings(const Options& options, std::int64_t ntoken) {
   model.nlayers = options.nlayers;
   model.dropout = options.dropout;
   model.seed = options.seed;
+  model.device = options.device;
   // The other optimizers change all rows in each step, also those that were not looked up.
   model.sparse_embedding = options.optimizer == "sgd" || options.optimizer == "adagrad";
   return model;

@@ -89,6 +89,17 @@ class RanksTest(unittest.TestCase):
             self.assertIn(named, ended.stderr)
             self.assertIn("--help", ended.stderr)
 
+    def init_lines(self, ranks: int) -> list[str]:
+        """What all ranks of one host say at their start, sorted."""
+        return [f"[init] == local rank: {rank}, global rank: {rank} ==" for rank in range(ranks)]
+
+    def check_no_gpu(self, *commands: list[str | Path]) -> None:
+        """Where there is no GPU, or none that it sees, one sentence says so."""
+        for command in commands:
+            ended = example_process.run([*command, "--device", "cuda"], 120, {"CUDA_VISIBLE_DEVICES": ""}, str(self.folder))
+            self.assertEqual((ended.status, ended.stdout), (3, ""), ended.stderr)
+            self.assertIn(f"{self.program}: --device cuda needs a GPU and a LibTorch with CUDA", ended.stderr)
+
     def check_picture(self, name: str) -> list[list[str]]:
         """The curve's table without its heading; the picture is one."""
         picture = ElementTree.parse(self.folder / f"{name}.svg").getroot()
@@ -100,8 +111,15 @@ class RanksTest(unittest.TestCase):
 class BasicsTest(RanksTest):
     program = "basics"
 
-    def lines(self, *flags: str) -> list[str]:
-        return sorted(self.run_well(*flags).splitlines())
+    def lines(self, *flags: str, ranks: int = 2) -> list[str]:
+        return self.after_init(self.run_well(*flags), ranks)
+
+    def after_init(self, out: str, ranks: int) -> list[str]:
+        """What comes beside the lines that say who is there, sorted."""
+        lines = sorted(out.splitlines())
+        is_init = lambda line: line.startswith("[init]")  # noqa: E731
+        self.assertEqual([line for line in lines if is_init(line)], self.init_lines(ranks))
+        return [line for line in lines if not is_init(line)]
 
     def has_data(self, *values: str) -> list[str]:
         return [f"Rank  {rank}  has data  tensor({value})" for rank, value in enumerate(values)]
@@ -114,7 +132,7 @@ class BasicsTest(RanksTest):
         self.assertEqual(self.lines("non-blocking"), sorted(self.has_data("1.", "1.") + started))
 
     def test_collectives(self) -> None:
-        lines = self.lines("collectives", "--nproc", "3")
+        lines = self.lines("collectives", "--nproc", "3", ranks=3)
         data = {}
         for line in lines:
             operation, rank, numbers = re.fullmatch(
@@ -143,7 +161,7 @@ class BasicsTest(RanksTest):
         )
 
     def test_subgroup(self) -> None:
-        self.assertEqual(self.lines("subgroup", "--nproc", "3"), self.has_data("2.", "2.", "1."))
+        self.assertEqual(self.lines("subgroup", "--nproc", "3", ranks=3), self.has_data("2.", "2.", "1."))
 
     def test_three_ways_to_meet(self) -> None:
         port = ports.free_port()
@@ -154,7 +172,7 @@ class BasicsTest(RanksTest):
         )
 
     def test_ring(self) -> None:
-        *ranks, times = self.lines("ring", "--nproc", "3", "--bytes", "40000")[::-1]
+        *ranks, times = self.lines("ring", "--nproc", "3", "--bytes", "40000", ranks=3)[::-1]
         self.assertEqual(ranks[::-1], self.has_data("6.", "6.", "6."))
         number = r"\d+\.\d{3} ms"
         self.assertRegex(
@@ -170,7 +188,7 @@ class BasicsTest(RanksTest):
     def test_sinew_run_starts_the_ranks(self) -> None:
         ended = self.launch(2, "blocking")
         self.assertEqual(ended.status, 0, ended.stderr)
-        self.assertEqual(sorted(ended.stdout.splitlines()), self.has_data("1.", "1."))
+        self.assertEqual(self.after_init(ended.stdout, 2), self.has_data("1.", "1."))
 
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun: apt-get install openmpi-bin")
     def test_mpirun_starts_the_ranks(self) -> None:
@@ -178,7 +196,7 @@ class BasicsTest(RanksTest):
         command += ["--mca", "oob_tcp_if_include", "lo", "-n", "2", self.path(), "blocking"]
         ended = example_process.run(command, 120, cwd=str(self.folder))
         self.assertEqual(ended.status, 0, ended.stderr)
-        self.assertEqual(sorted(ended.stdout.splitlines()), self.has_data("1.", "1."))
+        self.assertEqual(self.after_init(ended.stdout, 2), self.has_data("1.", "1."))
 
     def test_mistakes(self) -> None:
         self.check_mistakes(
@@ -209,6 +227,7 @@ class MnistSgdTest(RanksTest):
 
     def test_ranks_learn_together(self) -> None:
         out = self.train("--nproc", "2", "--epochs", "6")
+        self.assertEqual(sorted(line for line in out.splitlines() if line.startswith("[init]")), self.init_lines(2))
         losses = {(int(rank), int(epoch)): float(loss) for rank, epoch, loss in self.LOSS.findall(out)}
         self.assertEqual(set(losses), {(rank, epoch) for rank in range(2) for epoch in range(6)})
         self.assertLess(losses[0, 5], losses[0, 0] / 2)
@@ -234,6 +253,14 @@ class MnistSgdTest(RanksTest):
         tasks = self.run_in_slurm(2, *flags)
         self.assertEqual([task.status for task in tasks], [0, 0], tasks)
         self.assertEqual(sorted(self.LOSS.findall("".join(task.stdout for task in tasks))), spawned)
+
+    def test_devices(self) -> None:
+        flags = ("--epochs", "1", "--max-steps", "5", "--nproc", "2", "--threads", "1")
+        self.assertEqual(
+            sorted(self.LOSS.findall(self.train(*flags, "--device", "cpu"))), sorted(self.LOSS.findall(self.train(*flags)))
+        )
+        self.check_no_gpu([self.path()], [self.path(), "--nproc", "2"])
+        self.check_mistakes((("--device", "tpu"), "--device"))
 
     def test_mistakes(self) -> None:
         self.check_mistakes(
@@ -418,6 +445,8 @@ class DdpRpcTest(RanksTest):
         for trainers in (2, 3):
             ended = self.launch(2 + trainers, *flags, "together")
             self.assertEqual((ended.status, ended.stderr), (0, ""), ended.stdout)
+            said = sorted(line for line in ended.stdout.splitlines() if line.startswith("[init]"))
+            self.assertEqual(said, self.init_lines(2 + trainers))
             together = self.STEP.findall(ended.stdout)
             self.assertEqual([step for step, _, _ in together], ["40", "80", "120"])
             self.assertLess(float(together[-1][1]), float(together[0][1]) / 1.5)
@@ -435,12 +464,21 @@ class DdpRpcTest(RanksTest):
             [SINEW_RUN, "--nproc", "4", self.path(), "--steps", "1000000", "--round", "1", "--output", ""]
         )
         self.addCleanup(example_process.kill_group, process)
-        for _ in range(3):
-            self.assertTrue(process.stdout.readline())
+        while not process.stdout.readline().startswith("Step 3:"):
+            self.assertIsNone(process.poll())
         os.kill(self.trainer_of(process), signal.SIGKILL)
         _, stderr = process.communicate(timeout=60)
         self.assertNotEqual(process.returncode, 0)
         self.assertIn("SIGKILL", stderr)
+
+    def test_devices(self) -> None:
+        flags = ("--steps", "20", "--round", "10", "--output", "")
+        for start in (self.run_well, lambda *words: self.launch(3, *words).stdout):
+            here = ("--local",) if start == self.run_well else ()
+            without = self.STEP.findall(start(*here, *flags))
+            self.assertEqual(len(without), 2)
+            self.assertEqual(self.STEP.findall(start(*here, *flags, "--device", "cpu")), without)
+        self.check_no_gpu([self.path(), "--local"], [SINEW_RUN, "--nproc", "3", self.path()])
 
     def trainer_of(self, process) -> int:
         for entry in Path("/proc").iterdir():

@@ -107,6 +107,19 @@ class TrainingTest(PsRnnTest):
         curves = [self.folder / name / "loss_curve.csv" for name in ("whole", "parts")]
         self.assertEqual(curves[0].read_text(), curves[1].read_text())
 
+    def test_devices(self) -> None:
+        flags = (*SMALL, "--epochs", "1", "--max-steps", "6", "--round", "2")
+        for device, output in (((), "without"), (("--device", "cpu"), "cpu")):
+            ended = self.train(*flags, *device, output=output)
+            self.assertEqual(ended.status, 0, ended.stderr)
+        curves = [(self.folder / name / "loss_curve.csv").read_text() for name in ("without", "cpu")]
+        self.assertEqual(*curves)
+        # Only the server needs one.
+        command = [SINEW_RUN, "--nproc", "2", PS_RNN, "--data", self.text, "--device", "cuda"]
+        ended = example_process.run(command, 60, {"CUDA_VISIBLE_DEVICES": ""}, str(self.folder))
+        self.assertEqual((ended.status, ended.stdout), (3, ""), ended.stderr)
+        self.assertEqual(ended.stderr.count("ps_rnn: --device cuda needs a GPU and a LibTorch with CUDA"), 1, ended.stderr)
+
     def test_the_tutorials_sizes(self) -> None:
         ended = self.train("--preset", "tutorial", "--epochs", "2", "--max-steps", "5")
         self.assertEqual(ended.status, 0, ended.stderr)
@@ -122,6 +135,7 @@ class MistakeTest(PsRnnTest):
             (("--nonsense",), "--nonsense"),
             (("--resume",), "--checkpoint"),
             (("--resume", "--checkpoint", "checkpoint", "--history", "history"), "--history"),
+            (("--standby", "--device", "cuda"), "--standby mirrors what is in host memory"),
             (("--standby",), "a job of 2 processes, and it takes 3 to 258"),
             (("--data", "/nowhere/text"), "/nowhere/text"),
             (("--data", "/dev/null"), "take a longer text"),

@@ -142,6 +142,36 @@ class TrainingTest(JobTest):
         self.assertEqual(list(self.folder.iterdir()), [])
 
 
+class SpawnTest(JobTest):
+    """One program that spawns the agent and the observers."""
+
+    def spawn(self, *flags: str) -> Ended:
+        return example_process.run([RL / "rl_spawn", *flags], 120, cwd=str(self.folder))
+
+    def test_a_few_episodes(self) -> None:
+        ended = self.spawn("--observers", "2", "--episodes", "7", "--log-interval", "3")
+        self.assertEqual((ended.status, ended.stderr), (0, ""), ended.stdout)
+        *lines, last = ended.stdout.splitlines()
+        self.assertEqual([line.split()[1] for line in lines], ["3", "6"])
+        for line in lines:
+            self.assertRegex(line, LOG_LINE)
+        self.assertEqual(last, "Not solved within 7 episodes")
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_it_plays_what_rl_agent_plays(self) -> None:
+        flags = ("--episodes", "12", "--log-interval", "4", "--seed", "3")
+        spawned = self.spawn("--observers", "1", *flags).stdout.splitlines()
+        launched = self.train(*flags).stdout.splitlines()
+        self.assertEqual(len(spawned), 4, spawned)
+        self.assertEqual(spawned[:3], [line for line in launched if line.startswith("Episode")])
+
+    def test_mistakes(self) -> None:
+        for flags in (("--observers", "0"), ("--seed", "x"), ("--nonsense",)):
+            ended = self.spawn(*flags)
+            self.assertEqual(ended.status, 2, ended.stderr)
+            self.assertIn(flags[0], ended.stderr)
+
+
 class MistakeTest(JobTest):
     def test_wrong_flags_end_it_at_once(self) -> None:
         for flags, told in (
