@@ -28,14 +28,16 @@ class Sum {
   int sum_ = 0;
 };
 
-int by_way_of(const sinew::WorkerInfo& worker, int number) {
-  return sinew::current_worker().peer(worker).call<&reporting::add>(number, 1);
-}
+int by_way_of(const sinew::WorkerInfo& worker, int number);
 
 }  // namespace reporting
 
 SINEW_METHOD(reporting::add, reporting::fail, reporting::by_way_of);
 SINEW_SERVICE(reporting::Sum, (), add);
+
+int reporting::by_way_of(const sinew::WorkerInfo& worker, int number) {
+  return sinew::current_worker().peer(worker).call<&reporting::add>(number, 1);
+}
 
 namespace sinew {
 namespace {
