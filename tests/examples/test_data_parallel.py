@@ -96,7 +96,7 @@ class RanksTest(unittest.TestCase):
     def check_no_gpu(self, *commands: list[str | Path]) -> None:
         """Where there is no GPU, or none that it sees, one sentence says so."""
         for command in commands:
-            ended = example_process.run([*command, "--device", "cuda"], 120, {"CUDA_VISIBLE_DEVICES": ""}, str(self.folder))
+            ended = example_process.run([*command, "--device", "cuda"], 240, {"CUDA_VISIBLE_DEVICES": ""}, str(self.folder))
             self.assertEqual((ended.status, ended.stdout), (3, ""), ended.stderr)
             self.assertIn(f"{self.program}: --device cuda needs a GPU and a LibTorch with CUDA", ended.stderr)
 

@@ -116,7 +116,7 @@ class TrainingTest(PsRnnTest):
         self.assertEqual(*curves)
         # Only the server needs one.
         command = [SINEW_RUN, "--nproc", "2", PS_RNN, "--data", self.text, "--device", "cuda"]
-        ended = example_process.run(command, 60, {"CUDA_VISIBLE_DEVICES": ""}, str(self.folder))
+        ended = example_process.run(command, 240, {"CUDA_VISIBLE_DEVICES": ""}, str(self.folder))
         self.assertEqual((ended.status, ended.stdout), (3, ""), ended.stderr)
         self.assertEqual(ended.stderr.count("ps_rnn: --device cuda needs a GPU and a LibTorch with CUDA"), 1, ended.stderr)
 

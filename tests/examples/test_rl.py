@@ -146,7 +146,7 @@ class SpawnTest(JobTest):
     """One program that spawns the agent and the observers."""
 
     def spawn(self, *flags: str) -> Ended:
-        return example_process.run([RL / "rl_spawn", *flags], 120, cwd=str(self.folder))
+        return example_process.run([RL / "rl_spawn", *flags], 240, cwd=str(self.folder))
 
     def test_a_few_episodes(self) -> None:
         ended = self.spawn("--observers", "2", "--episodes", "7", "--log-interval", "3")
