@@ -24,6 +24,8 @@ char file_path[512] = "";
 struct sigaction previous[NSIG];
 std::atomic<bool> is_dying{false};
 
+std::string said_path() { return process_environment()("SINEW_FLIGHT_RECORD").value_or(""); }
+
 std::int64_t wall_clock_ns() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -74,6 +76,8 @@ void on_fault(int signal) {
 }
 
 }  // namespace
+
+FlightRecorder::FlightRecorder() : has_calls_(!said_path().empty()) {}
 
 // Never destroyed: threads of workers may outlive what is static.
 FlightRecorder& FlightRecorder::of_process() {
@@ -136,7 +140,7 @@ std::vector<FlightRecorder::Event> FlightRecorder::events(std::size_t most) cons
 void FlightRecorder::watch_faults() {
   static std::once_flag once;
   std::call_once(once, [] {
-    const std::string path = process_environment()("SINEW_FLIGHT_RECORD").value_or("");
+    const std::string path = said_path();
     if (path.empty()) return;
     const std::string own = absl::StrCat(path, ".", ::getpid(), ".txt");
     std::strncpy(file_path, own.c_str(), sizeof file_path - 1);

@@ -10,10 +10,10 @@
 
 namespace sinew::internal {
 
-/// What the workers of this process did last: calls, links, members, refusals. Kept in memory, read
-/// by operators (docs/operate.md), and written to a file when the process dies by a fault, or a
-/// worker is evicted, if SINEW_FLIGHT_RECORD says where. Thread-safe; add() takes no lock, and
-/// some 50 ns.
+/// What the workers of this process did last: links, members, lines of the log; calls if wanted.
+/// Kept in memory, read by operators (docs/operate.md), and written to a file when the process dies
+/// by a fault, or a worker is evicted, if SINEW_FLIGHT_RECORD says where. Thread-safe; add() takes
+/// no lock, and some 50 ns.
 class FlightRecorder {
  public:
   static constexpr std::size_t kEvents = std::size_t{1} << 14;
@@ -22,6 +22,10 @@ class FlightRecorder {
 
   static FlightRecorder& of_process();
 
+  /// For each call, if SINEW_FLIGHT_RECORD is set: events of all calls cost a busy worker a tenth.
+  void add_call(const char* kind, std::string_view text, std::uint64_t number) {
+    if (has_calls_) add(kind, text, number);
+  }
   /// `kind`: "call begun", say; lives as long as the process. `text` and `number`: which one.
   void add(const char* kind, std::string_view text, std::uint64_t number = 0);
 
@@ -65,10 +69,11 @@ class FlightRecorder {
     char text[kTextBytes + 1];
   };
 
-  FlightRecorder() = default;
+  FlightRecorder();
   /// False: it is not there any more, or not whole.
   bool read(std::uint64_t event, Copy& copy) const;
 
+  const bool has_calls_;
   std::atomic<std::uint64_t> next_{0};
   std::array<Slot, kEvents> slots_{};
 };

@@ -86,7 +86,7 @@ void CallLink::start_call(std::unique_ptr<PendingCall> call, proto::Envelope& en
 std::optional<std::size_t> CallLink::register_call(std::uint64_t id, Entry entry) {
   count_request();
   if (entry.lane == Lane::kCalls) {
-    FlightRecorder::of_process().add("call made", entry.call->method, id);
+    FlightRecorder::of_process().add_call("call made", entry.call->method, id);
     services_.server().made().active.fetch_add(1, std::memory_order_acq_rel);
     services_.server().made().started.fetch_add(1, std::memory_order_acq_rel);
   }
@@ -369,7 +369,7 @@ void CallLink::end(Entry& entry, CarrierEnd how) {
   for (OnCarrierEnd& on_end : entry.call->on_end) std::move(on_end)(how);
   // Last: what follows from the call must be seen to be under way before the call itself is not.
   if (entry.lane != Lane::kCalls) return;
-  FlightRecorder::of_process().add("call ended", entry.call->method, entry.id);
+  FlightRecorder::of_process().add_call("call ended", entry.call->method, entry.id);
   services_.server().made().active.fetch_sub(1, std::memory_order_release);
 }
 

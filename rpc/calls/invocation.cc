@@ -268,7 +268,7 @@ void Invocation::resolve_target_and_run() {
 }
 
 void Invocation::run_method() {
-  FlightRecorder::of_process().add("call begun", method(), id_);
+  FlightRecorder::of_process().add_call("call begun", method(), id_);
   request_->method->serve(shared_from_this());
 }
 
@@ -457,7 +457,8 @@ void Invocation::send_claimed(absl::FunctionRef<void()> fill) {
 
 void Invocation::count(Outcome outcome) const {
   const bool is_error = outcome == Outcome::kError;
-  FlightRecorder::of_process().add(is_error ? "call failed here" : "call answered", method(), id_);
+  FlightRecorder::of_process().add_call(is_error ? "call failed here" : "call answered", method(),
+                                        id_);
   if (request_->method == nullptr) return;
   const Clock::TimePoint now = services_.clock().now();
   write_trace(now);
