@@ -12,6 +12,7 @@
 #include "checkpoint.h"
 #include "data/batch_loader.h"
 #include "evaluation.h"
+#include "first_rank.h"
 #include "models/weights.h"
 #include "network.h"
 #include "optimizer.h"
@@ -57,6 +58,7 @@ class Training {
         sampler_(sampler_of(data.train->count(), group, options)),
         loader_(*data.train, loader_options_),
         steps_(options.evaluate ? 1 : steps_of_epoch(options, data.train->count(), group.size())) {
+    check_same_pictures(data.train->listing() + "\n" + data.test->listing(), group);
     curve_.title = options.model + " on " + data.name + ", " + std::to_string(group.size()) +
                    (group.size() == 1 ? " rank" : " ranks");
     curve_.unit = "Loss; share of right answers";

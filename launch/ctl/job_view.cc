@@ -51,6 +51,19 @@ absl::Status about(const std::string& address, const absl::Status& status) {
 
 }  // namespace
 
+const char* state_text(proto::ServedCall::State state) {
+  switch (state) {
+    case proto::ServedCall::QUEUED:
+      return "waits for a thread";
+    case proto::ServedCall::WAITS_FOR_TURN:
+      return "waits for its turn at its object";
+    case proto::ServedCall::WAITS_FOR_ARGUMENTS:
+      return "waits for its arguments";
+    default:
+      return "runs";
+  }
+}
+
 absl::StatusOr<JobView> ask_job(const JobAccess& access, const std::vector<std::string>& wanted) {
   const proto::Call call = state_call(wanted);
   absl::StatusOr<proto::WorkerState> first = state_of(

@@ -25,6 +25,9 @@ struct WorkerView {
 /// All members, by rank, as the worker that was asked first has them.
 using JobView = std::vector<WorkerView>;
 
+/// "runs", "waits for a thread", ...
+const char* state_text(proto::ServedCall::State state);
+
 /// Whom to ask, and as whom.
 struct JobAccess {
   std::string address;

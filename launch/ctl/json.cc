@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "google/protobuf/util/json_util.h"
+#include "sinew/rpc/base/json_text.h"
 
 namespace sinew::internal {
 namespace {
@@ -14,15 +15,6 @@ absl::StatusOr<std::string> as_json(const google::protobuf::Message& message) {
   std::string text;
   if (google::protobuf::util::MessageToJsonString(message, &text, options).ok()) return text;
   return absl::InternalError("what a worker said cannot be written as JSON");
-}
-
-std::string quoted(const std::string& text) {
-  proto::Value value;
-  value.set_text(text);
-  std::string json;
-  if (!google::protobuf::util::MessageToJsonString(value, &json).ok()) return "\"\"";
-  // {"text":"..."}
-  return json.substr(8, json.size() - 9);
 }
 
 }  // namespace
@@ -48,7 +40,9 @@ std::string as_json(const std::vector<Finding>& findings) {
   std::vector<std::string> all;
   for (const Finding& finding : findings) {
     std::vector<std::string> lines;
-    for (const std::string& line : finding.lines) lines.push_back(quoted(line));
+    for (const std::string& line : finding.lines) {
+      lines.push_back(absl::StrCat("\"", json_text(line), "\""));
+    }
     all.push_back(absl::StrCat("[", absl::StrJoin(lines, ", "), "]"));
   }
   return absl::StrCat("[", absl::StrJoin(all, ",\n"), "]\n");

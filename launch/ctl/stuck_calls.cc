@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "sinew/launch/ctl/columns.h"
@@ -13,19 +12,6 @@ namespace sinew::internal {
 namespace {
 
 constexpr std::uint64_t kVeryOld = 10;
-
-const char* doing(proto::ServedCall::State state) {
-  switch (state) {
-    case proto::ServedCall::QUEUED:
-      return "waits for a thread";
-    case proto::ServedCall::WAITS_FOR_TURN:
-      return "waits for its turn at its object";
-    case proto::ServedCall::WAITS_FOR_ARGUMENTS:
-      return "waits for its arguments";
-    default:
-      return "runs";
-  }
-}
 
 }  // namespace
 
@@ -38,7 +24,6 @@ CallGraph::CallGraph(const JobView& job, std::chrono::microseconds patience)
 
 void CallGraph::add_nodes(const WorkerView& view) {
   for (const proto::ServedCall& call : view.state.served_calls()) {
-    if (absl::StartsWith(call.method(), "sinew.operator.")) continue;
     Node node;
     node.at = &view;
     node.call = &call;
@@ -96,7 +81,8 @@ std::string CallGraph::text_of(const Node& node) const {
           : absl::StrCat("worker '", cut_text(node.call->caller().name()), "'");
   return absl::StrCat(node.method.empty() ? "a call" : cut_text(node.method), " at worker '",
                       cut_text(node.at->name), "' (of ", caller, ", number ", node.call->id(), ", ",
-                      time_text(node.call->age_us()), " old, ", doing(node.call->state()), ")");
+                      time_text(node.call->age_us()), " old, ", state_text(node.call->state()),
+                      ")");
 }
 
 std::vector<Finding> CallGraph::cycles() const {

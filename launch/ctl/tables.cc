@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -94,29 +93,16 @@ std::string show_status(const JobView& job) {
   return absl::StrCat(heading, table(lines, job));
 }
 
-const char* text_of(proto::ServedCall::State state) {
-  switch (state) {
-    case proto::ServedCall::QUEUED:
-      return "waits for a thread";
-    case proto::ServedCall::WAITS_FOR_TURN:
-      return "waits for its turn";
-    case proto::ServedCall::WAITS_FOR_ARGUMENTS:
-      return "waits for its arguments";
-    default:
-      return "runs";
-  }
-}
-
 std::string show_calls(const JobView& job) {
   std::vector<std::pair<std::uint64_t, std::vector<std::string>>> calls;
   for (const WorkerView& view : job) {
     for (const proto::ServedCall& call : view.state.served_calls()) {
-      if (absl::StartsWith(call.method(), "sinew.operator.")) continue;
-      calls.push_back({call.age_us(),
-                       {time_text(call.age_us()), left_of(call), view.name, text_of(call.state()),
-                        call.method().empty() ? "(not read yet)" : call.method(), caller_of(call),
-                        absl::StrCat(call.id()),
-                        call.chain().empty() ? "-" : absl::StrJoin(call.chain(), " > ")}});
+      calls.push_back(
+          {call.age_us(),
+           {time_text(call.age_us()), left_of(call), view.name, state_text(call.state()),
+            call.method().empty() ? "(not read yet)" : call.method(), caller_of(call),
+            absl::StrCat(call.id()),
+            call.chain().empty() ? "-" : absl::StrJoin(call.chain(), " > ")}});
     }
   }
   std::stable_sort(calls.begin(), calls.end(),

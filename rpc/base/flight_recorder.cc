@@ -9,13 +9,17 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "sinew/rpc/base/environment.h"
+#include "sinew/rpc/base/log.h"
 
 namespace sinew::internal {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int kFaults[] = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
 
@@ -68,11 +72,12 @@ class Line {
   std::size_t length_ = 0;
 };
 
-void on_fault(int signal) {
+void on_fault(int signal, siginfo_t* info, void*) {
   if (!is_dying.exchange(true)) FlightRecorder::of_process().write_file();
-  // It comes again when this returns, and ends the process as it would have without this.
+  // It comes again when this returns, and ends the process as it would have without this: by the
+  // instruction that is at fault, whose address whoever handles it wants to know, or sent.
   sigaction(signal, &previous[signal], nullptr);
-  ::raise(signal);
+  if (info->si_code <= 0) ::raise(signal);
 }
 
 }  // namespace
@@ -143,13 +148,18 @@ void FlightRecorder::watch_faults() {
     const std::string path = said_path();
     if (path.empty()) return;
     const std::string own = absl::StrCat(path, ".", ::getpid(), ".txt");
-    std::strncpy(file_path, own.c_str(), sizeof file_path - 1);
+    const fs::path folder = fs::absolute(own).parent_path();
+    if (own.size() >= sizeof file_path || ::access(folder.c_str(), W_OK) != 0) {
+      return log_line("", absl::StrCat("SINEW_FLIGHT_RECORD is \"", path,
+                                       "\": no file can be written there, so none will be"));
+    }
+    own.copy(file_path, own.size());
     of_process();
     for (const int signal : kFaults) {
       struct sigaction action = {};
-      action.sa_handler = &on_fault;
+      action.sa_sigaction = &on_fault;
       // A stack that has overflowed has no room; where the thread has another one, that is used.
-      action.sa_flags = SA_ONSTACK;
+      action.sa_flags = SA_ONSTACK | SA_SIGINFO;
       sigaction(signal, &action, &previous[signal]);
     }
   });

@@ -13,7 +13,7 @@ namespace sinew::internal {
 /// What the workers of this process did last: links, members, lines of the log; calls if wanted.
 /// Kept in memory, read by operators (docs/operate.md), and written to a file when the process dies
 /// by a fault, or a worker is evicted, if SINEW_FLIGHT_RECORD says where. Thread-safe; add() takes
-/// no lock, and some 50 ns.
+/// no lock.
 class FlightRecorder {
  public:
   static constexpr std::size_t kEvents = std::size_t{1} << 14;

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -36,9 +37,7 @@ Trace::Trace(std::string path, std::uint64_t every)
       ahead_(std::chrono::system_clock::now().time_since_epoch() -
              Clock::system().now().time_since_epoch()) {}
 
-Trace::~Trace() { flush(); }
-
-std::unique_ptr<Trace> Trace::make() {
+Trace* Trace::make() {
   const EnvironmentReader environment = process_environment();
   const std::string path = environment(kPath).value_or("");
   if (path.empty()) return nullptr;
@@ -52,12 +51,14 @@ std::unique_ptr<Trace> Trace::make() {
                 "written"));
     return nullptr;
   }
-  return std::unique_ptr<Trace>(new Trace(absl::StrCat(path, ".", ::getpid(), ".json"), every));
+  // Also what comes behind the last worker's end.
+  std::atexit([] { of_process()->flush(); });
+  return new Trace(absl::StrCat(path, ".", ::getpid(), ".json"), every);
 }
 
-// Never destroyed: threads of workers may outlive what is static. Workers flush it at their end.
+// Never destroyed: threads of workers may outlive what is static.
 Trace* Trace::of_process() {
-  static Trace* const trace = make().release();
+  static Trace* const trace = make();
   return trace;
 }
 

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -35,7 +34,6 @@ class Trace {
  public:
   /// Null: none is written.
   static Trace* of_process();
-  ~Trace();
 
   /// A call in the whole job: who has made it, at whom, and its number among those.
   struct CallId {
@@ -56,7 +54,7 @@ class Trace {
 
  private:
   Trace(std::string path, std::uint64_t every);
-  static std::unique_ptr<Trace> make();
+  static Trace* make();
   double time_us(Clock::TimePoint time) const;
   void add(std::string event);
   void flush_locked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

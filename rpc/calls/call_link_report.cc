@@ -29,7 +29,7 @@ void CallLink::report(StateReport& report) const {
       for (const auto& [id, call] : served_) served.push_back(call);
     }
   }
-  for (const auto& call : served) call->report(report);
+  for (const auto& call : served) call->report(call->call_id(), report);
   if (!report.wants("links") || runner_->is_loopback()) return;
   proto::LinkState* const link = report.add(*report.state().mutable_links(), "links");
   if (link == nullptr) return;

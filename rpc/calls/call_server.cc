@@ -277,8 +277,8 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   sink->watch_queue(invocation);
   // What is earlier gRPC sees to.
   if (own < by_transport) sink->end_at(own, invocation, method);
-  remember(invocation);
   if (is_for_operators(method)) return serve_beside(std::move(invocation));
+  remember(invocation);
   start({std::move(invocation)});
 }
 
@@ -299,36 +299,36 @@ void CallServer::serve_beside(std::shared_ptr<Invocation> call) {
 void CallServer::remember(const std::shared_ptr<Invocation>& of_client) {
   MutexLock lock(mutex_);
   if (of_clients_.size() >= clients_looked_at_) {
-    of_clients_.erase(std::remove_if(of_clients_.begin(), of_clients_.end(),
-                                     [](const auto& each) { return each.expired(); }),
-                      of_clients_.end());
+    absl::erase_if(of_clients_, [](const auto& each) { return each.second.expired(); });
     clients_looked_at_ = std::max(kFewOfClients, 2 * of_clients_.size());
   }
-  of_clients_.push_back(of_client);
+  of_clients_[++last_of_clients_] = of_client;
 }
 
-std::vector<std::shared_ptr<Invocation>> CallServer::calls_of_clients() const {
-  std::vector<std::shared_ptr<Invocation>> calls;
+std::vector<CallServer::OfClient> CallServer::calls_of_clients() const {
+  std::vector<OfClient> calls;
   MutexLock lock(mutex_);
-  for (const auto& each : of_clients_) {
-    if (auto call = each.lock()) calls.push_back(std::move(call));
+  for (const auto& [number, each] : of_clients_) {
+    if (auto call = each.lock()) calls.push_back({number, std::move(call)});
   }
   return calls;
 }
 
-bool CallServer::cancel_call_of_client(std::uint64_t id) {
-  bool is_there = false;
-  for (const auto& call : calls_of_clients()) {
-    if (call->call_id() != id || call->has_replied()) continue;
-    call->cancel();
-    is_there = true;
+bool CallServer::cancel_call_of_client(std::uint64_t number) {
+  std::shared_ptr<Invocation> call;
+  {
+    MutexLock lock(mutex_);
+    const auto found = of_clients_.find(number);
+    if (found != of_clients_.end()) call = found->second.lock();
   }
-  return is_there;
+  if (call == nullptr || call->has_replied()) return false;
+  call->cancel();
+  return true;
 }
 
 void CallServer::report(StateReport& report) const {
   if (report.wants("served_calls")) {
-    for (const auto& call : calls_of_clients()) call->report(report);
+    for (const auto& [number, call] : calls_of_clients()) call->report(number, report);
   }
   if (!report.wants("methods")) return;
   for (const auto& [method, stats] : stats_) {

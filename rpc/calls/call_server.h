@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "sinew/rpc/base/internal/mutex.h"
@@ -57,7 +58,8 @@ class CallServer final : public UnaryHandler {
   MethodStats* find_stats(const MethodTable::Entry& method) const;
   /// What operators see of the calls of clients, and of all methods.
   void report(StateReport& report) const;
-  bool cancel_call_of_client(std::uint64_t id);
+  /// Of a client, by the number that report() has told.
+  bool cancel_call_of_client(std::uint64_t number);
   /// Held while a call tells what it is, and while one lets go of that before its end.
   Mutex& reports() { return reports_; }
 
@@ -127,7 +129,11 @@ class CallServer final : public UnaryHandler {
   /// Calls under way of methods that have limits.
   std::int64_t limited_calls() const;
 
-  std::vector<std::shared_ptr<Invocation>> calls_of_clients() const;
+  struct OfClient {
+    std::uint64_t number;
+    std::shared_ptr<Invocation> call;
+  };
+  std::vector<OfClient> calls_of_clients() const;
 
   // UnaryHandler
   void on_unary_call(std::unique_ptr<UnaryCall> call) override;
@@ -162,8 +168,10 @@ class CallServer final : public UnaryHandler {
   // When the log has heard of calls that wait.
   std::optional<Clock::TimePoint> queue_told_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Invocation>> held_ ABSL_GUARDED_BY(mutex_);
-  // Of clients: those that have ended are dropped when others come.
-  std::vector<std::weak_ptr<Invocation>> of_clients_ ABSL_GUARDED_BY(mutex_);
+  // Of clients, by numbers that they get here, since their own mean nothing. Those that have ended
+  // are dropped when others come.
+  absl::btree_map<std::uint64_t, std::weak_ptr<Invocation>> of_clients_ ABSL_GUARDED_BY(mutex_);
+  std::uint64_t last_of_clients_ ABSL_GUARDED_BY(mutex_) = 0;
   std::size_t clients_looked_at_ ABSL_GUARDED_BY(mutex_) = kFewOfClients;
 };
 

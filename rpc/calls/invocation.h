@@ -129,8 +129,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   WorkerServices& services() const { return services_; }
   /// Where its caller is, as AuthenticatedPeer has it.
   std::string remote_address() const;
-  /// What operators see of it. Any thread.
-  void report(StateReport& report) const;
+  /// What operators see of it, by that number. Any thread.
+  void report(std::uint64_t number, StateReport& report) const;
   /// For what may outlive the worker.
   const std::weak_ptr<WorkerServices>& weak_services() const { return weak_services_; }
   /// That of the call, not of the reply.

@@ -12,12 +12,12 @@ namespace sinew::internal {
 
 std::string Invocation::remote_address() const { return sink_->remote().address; }
 
-void Invocation::report(StateReport& report) const {
+void Invocation::report(std::uint64_t number, StateReport& report) const {
   if (replied_.load(std::memory_order_acquire)) return;
   proto::ServedCall* const call =
       report.add(*report.state().mutable_served_calls(), "served_calls");
   if (call == nullptr) return;
-  call->set_id(id_);
+  call->set_id(number);
   write_identity(caller_, *call->mutable_caller());
   if (caller_.rank < 0) call->set_origin(printable(remote_address(), 128));
   call->set_age_us(report.age_us(arrived_at_));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,7 +18,7 @@ namespace sinew::internal {
 /// thread-safe.
 class StateReport {
  public:
-  static constexpr int kMostOfOne = 1000;
+  static constexpr std::size_t kMostOfOne = 1000;
 
   /// `wanted`: names of lists.
   StateReport(std::vector<std::string> wanted, Clock::TimePoint now)
@@ -29,9 +30,13 @@ class StateReport {
   /// One more entry of `list`, whose name is `name`; null: there are enough, and it is counted.
   template <class List>
   typename List::value_type* add(List& list, const char* name) {
-    if (list.size() < kMostOfOne) return list.Add();
-    ++(*state_.mutable_left_out())[name];
+    if (static_cast<std::size_t>(list.size()) < kMostOfOne) return list.Add();
+    leave_out(name, 1);
     return nullptr;
+  }
+  /// So many are not even made.
+  void leave_out(const char* name, std::uint64_t count) {
+    (*state_.mutable_left_out())[name] += count;
   }
 
   std::uint64_t age_us(Clock::TimePoint since) const;

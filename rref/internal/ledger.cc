@@ -227,10 +227,10 @@ LedgerCounters Ledger::counters() const {
   return counters;
 }
 
-std::vector<LiveReference> Ledger::live_references() const {
+std::vector<LiveReference> Ledger::live_references(std::size_t most) const {
   std::vector<LiveReference> references;
-  owner_.report(references);
-  user_.report(references);
+  owner_.report(most, references);
+  user_.report(most, references);
   return references;
 }
 

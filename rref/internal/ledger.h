@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -149,7 +150,9 @@ class Ledger {
 
   bool quiescent() const { return counters().quiescent(); }
   LedgerCounters counters() const;
-  std::vector<LiveReference> live_references() const;
+  /// `most` of them.
+  std::vector<LiveReference> live_references(
+      std::size_t most = std::numeric_limits<std::size_t>::max()) const;
 
   const WorkerInfo& self() const { return core_.self; }
 

@@ -380,8 +380,9 @@ void OwnerTable::count(LedgerCounters& counters) const {
   counters.tombstones += tombstones_.size();
 }
 
-void OwnerTable::report(std::vector<LiveReference>& references) const {
+void OwnerTable::report(std::size_t most, std::vector<LiveReference>& references) const {
   for (const auto& [rref, entry] : entries_) {
+    if (references.size() >= most) return;
     LiveReference live;
     live.role = Role::kOwner;
     live.rref = rref;

@@ -441,8 +441,9 @@ void UserTable::count(LedgerCounters& counters) const {
   counters.pending_children = children_.size();
 }
 
-void UserTable::report(std::vector<LiveReference>& references) const {
+void UserTable::report(std::size_t most, std::vector<LiveReference>& references) const {
   for (const auto& [key, user] : users_) {
+    if (references.size() >= most) return;
     LiveReference live;
     live.role = Role::kUser;
     live.rref = user.rref;

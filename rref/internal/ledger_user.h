@@ -73,7 +73,8 @@ class UserTable {
   std::optional<Time> next_tick() const;
 
   void count(LedgerCounters& counters) const;
-  void report(std::vector<LiveReference>& references) const;
+  /// Adds its own, until there are `most`.
+  void report(std::size_t most, std::vector<LiveReference>& references) const;
 
  private:
   friend struct LedgerInspector;  // tests only: canonical text of the state

@@ -90,10 +90,14 @@ void ReferenceManager::finish_drains() {
 void ReferenceManager::report(StateReport& report) const {
   if (!report.wants("references")) return;
   MutexLock lock(mutex_);
-  for (ledger::LiveReference& reference : ledger_.live_references()) {
+  const ledger::LedgerCounters count = ledger_.counters();
+  const std::size_t all = count.owner_entries + count.users;
+  if (all > StateReport::kMostOfOne) report.leave_out("references", all - StateReport::kMostOfOne);
+  // No more than are told: calls wait for the lock.
+  for (ledger::LiveReference& reference : ledger_.live_references(StateReport::kMostOfOne)) {
     proto::HeldReference* const held =
         report.add(*report.state().mutable_references(), "references");
-    if (held == nullptr) continue;
+    if (held == nullptr) return;
     const bool is_owner = reference.role == ledger::Role::kOwner;
     held->set_role(is_owner ? proto::HeldReference::OWNER : proto::HeldReference::USER);
     held->set_creator(reference.rref.creator.value);

@@ -101,6 +101,15 @@ TEST(Traces, ThatCannotBeWrittenStopNothing) {
   });
 }
 
+TEST(Traces, AreWrittenWhenTheProgramEnds) {
+  const std::vector<std::string> written = traces("", [] {
+    { const TraceSpan span("last"); }
+    std::exit(0);
+  });
+  ASSERT_THAT(written, SizeIs(1));
+  EXPECT_THAT(written[0], HasSubstr("\"last\""));
+}
+
 TEST(Traces, TakeThreads) {
   const std::vector<std::string> written = traces("", [] {
     std::vector<std::thread> threads;

@@ -164,5 +164,26 @@ TEST(OnFirstRankTest, AllRanksHearOfAFailure) {
   });
 }
 
+TEST(SamePicturesTest, ARankWithOthersSaysWhichIsTheFirst) {
+  const auto error_with = [](const std::string& first, const std::string& own) {
+    std::string error;
+    examples::testing::as_ranks(2, [&](const sinew::ProcessGroup& group) {
+      try {
+        check_same_pictures(group.rank() == 0 ? first : own, group);
+      } catch (const std::runtime_error& difference) {
+        error = difference.what();
+      }
+    });
+    return error;
+  };
+  EXPECT_EQ(error_with("a/1.png\nb/2.png\n", "a/1.png\nb/2.png\n"), "");
+  EXPECT_THAT(
+      error_with("a/1.png\nb/2.png\n", "a/1.png\nb/3.png\n"),
+      HasSubstr("rank 1 has other pictures than rank 0: 'b/3.png' where that has 'b/2.png'"));
+  EXPECT_THAT(error_with("a/1.png\n", "a/1.png\nb/3.png\n"),
+              HasSubstr("'b/3.png' where that has nothing more"));
+  EXPECT_THAT(error_with("a/1.png\n", "\n"), HasSubstr("'' where that has 'a/1.png'"));
+}
+
 }  // namespace
 }  // namespace image_classifier

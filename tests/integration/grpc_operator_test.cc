@@ -24,6 +24,13 @@ int wait_at_gate() {
   return 1;
 }
 
+/// Waits until it is cancelled.
+int until_cancelled() {
+  sinew::CallContext::current().cancellation().notify([] { gate.open(); });
+  gate.pass();
+  return 1;
+}
+
 int fail() { throw std::runtime_error("as it was told to"); }
 
 /// Objects that are called by one at a time.
@@ -39,7 +46,7 @@ class Account {
 
 }  // namespace operated
 
-SINEW_METHOD(operated::wait_at_gate, operated::fail);
+SINEW_METHOD(operated::wait_at_gate, operated::until_cancelled, operated::fail);
 SINEW_SERVICE(operated::Account, (), move_to, add);
 
 int operated::Account::move_to(const sinew::RRef<Account>& other) {
@@ -68,7 +75,9 @@ class Operated : public ::testing::Test {
     testing::ClusterOptions options;
     options.names = testing::worker_names(3);
     options.transport = testing::ClusterTransport::kGrpc;
-    options.methods.add<&operated::wait_at_gate>().add<&operated::fail>();
+    options.methods.add<&operated::wait_at_gate>()
+        .add<&operated::until_cancelled>()
+        .add<&operated::fail>();
     options.methods.serve<Account>(one_at_a_time());
     options.tweak = std::move(tweak);
     cluster_ = std::make_unique<testing::Cluster>(std::move(options));
@@ -135,12 +144,9 @@ TEST_F(Operated, CallsAndMethodsAreSeenAtBothEnds) {
   const proto::MadeCall& made = job[0].state.made_calls(0);
   EXPECT_EQ(made.method(), "operated::wait_at_gate");
   EXPECT_EQ(made.callee().name(), "worker1");
-  ASSERT_EQ(job[1].state.served_calls_size(), 2);  // The other one asks this.
-  const auto& calls = job[1].state.served_calls();
-  const auto served = std::find_if(calls.begin(), calls.end(), [](const proto::ServedCall& call) {
-    return call.method() == "operated::wait_at_gate";
-  });
-  ASSERT_NE(served, calls.end());
+  ASSERT_EQ(job[1].state.served_calls_size(), 1);
+  const proto::ServedCall* const served = &job[1].state.served_calls(0);
+  EXPECT_EQ(served->method(), "operated::wait_at_gate");
   EXPECT_EQ(served->caller().name(), "worker0");
   EXPECT_EQ(served->id(), made.id());
   EXPECT_EQ(served->state(), proto::ServedCall::RUNS);
@@ -154,6 +160,27 @@ TEST_F(Operated, CallsAndMethodsAreSeenAtBothEnds) {
   operated::gate.open();
   EXPECT_EQ(waits.wait(), 1);
   EXPECT_EQ(ask({"methods"})[1].state.methods_size(), 2);
+}
+
+// Their own numbers mean nothing: most of them give none.
+TEST_F(Operated, ACallOfAClientIsSeenAndCancelled) {
+  start();
+  internal::UnaryRequest request{worker(1).address(), "", {}};
+  request.call.set_method("operated::until_cancelled");
+  std::thread client([&] { internal::call_all({request, request}, {}, 60s); });
+  ASSERT_TRUE(operated::gate.wait_for_arrivals(2));
+  const JobView job = ask({"served_calls"});
+  ASSERT_EQ(job[1].state.served_calls_size(), 2);
+  const proto::ServedCall& first = job[1].state.served_calls(0);
+  EXPECT_EQ(first.caller().name(), "");
+  EXPECT_THAT(first.origin(), HasSubstr("127.0.0.1"));
+  EXPECT_NE(first.id(), job[1].state.served_calls(1).id());
+  const auto none = internal::ask_cancel(access(1), "", 12345);
+  EXPECT_TRUE(none.ok() && !*none) << none.status();
+  const auto done = internal::ask_cancel(access(1), "", first.id());
+  EXPECT_TRUE(done.ok() && *done) << done.status();
+  client.join();
+  EXPECT_EVENTUALLY(ask({"served_calls"})[1].state.served_calls_size(), 0);
 }
 
 TEST_F(Operated, ReferencesAndNamesSayWhoHoldsWhat) {

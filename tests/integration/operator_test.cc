@@ -125,11 +125,11 @@ TEST_P(Reports, CountEachCallOnce) {
 // A list is cut, and says by how much.
 TEST_P(Reports, AreBounded) {
   std::vector<RRef<Sum>> sums;
-  for (int i = 0; i < StateReport::kMostOfOne + 5; ++i)
+  for (std::size_t i = 0; i < StateReport::kMostOfOne + 5; ++i)
     sums.push_back(worker(0).remote<Sum>("worker0"));
   for (const RRef<Sum>& sum : sums) EXPECT_EQ(sum.call<&Sum::add>(1), 1);
   const proto::WorkerState state = state_of(worker(0));
-  EXPECT_EQ(state.references_size(), StateReport::kMostOfOne);
+  EXPECT_EQ(static_cast<std::size_t>(state.references_size()), StateReport::kMostOfOne);
   EXPECT_EQ(state.left_out().at("references"), 5U);
 }
 

@@ -138,6 +138,8 @@ TEST_F(R8Shutdown, the_report_names_type_site_role_and_peer) {
   EXPECT_EQ(to_text(owned[0]),
             "reference 000000000000000a.1 of type 'app::Agent' made at agent.cc:12: owned here, "
             "ready, 0 local handles, held by worker 'a'");
+  EXPECT_TRUE(b.live_references(0).empty());
+  EXPECT_EQ(b.live_references(1).size(), 1U);
   const std::vector<LiveReference> held = a.live_references();
   ASSERT_EQ(held.size(), 1u);
   EXPECT_EQ(to_text(held[0]),

@@ -62,6 +62,15 @@ FolderSet::FolderSet(const fs::path& folder, std::int64_t side, Use use, std::ui
   }
 }
 
+std::string FolderSet::listing() const {
+  std::string lines;
+  for (const File& file : files_) {
+    lines +=
+        classes_[static_cast<std::size_t>(file.label)] + "/" + file.path.filename().string() + "\n";
+  }
+  return lines;
+}
+
 void FolderSet::fill(std::int64_t index, std::uint64_t epoch, float* values) const {
   const Raster raster = read_picture(at(index).path);
   SampleRandom random(seed_, epoch, static_cast<std::uint64_t>(index));

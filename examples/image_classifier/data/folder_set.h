@@ -25,6 +25,7 @@ class FolderSet final : public PictureSet {
   PictureShape shape() const override { return {3, side_, side_}; }
   std::int64_t label(std::int64_t index) const override { return at(index).label; }
   void fill(std::int64_t index, std::uint64_t epoch, float* values) const override;
+  std::string listing() const override;
   const std::filesystem::path& file(std::int64_t index) const { return at(index).path; }
 
  private:

@@ -62,6 +62,9 @@ class PictureSet {
   /// used.
   virtual void fill(std::int64_t index, std::uint64_t epoch, float* values) const = 0;
 
+  /// A line for each picture, in their order, where each rank reads files of its own; else empty.
+  virtual std::string listing() const { return {}; }
+
   Batch batch(const std::vector<std::int64_t>& chosen, std::uint64_t epoch) const;
 };
 
