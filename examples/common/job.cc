@@ -63,11 +63,6 @@ class Leaver {
   const std::shared_ptr<Part> part_;
 };
 
-bool is_loss(const sinew::RpcError& error) {
-  return error.code() == sinew::ErrorCode::kUnavailable ||
-         error.code() == sinew::ErrorCode::kCancelled || error.code() == sinew::ErrorCode::kAborted;
-}
-
 int take_part(const sinew::Worker& worker, StopSignal& stop,
               const std::function<int(const sinew::Worker&)>& work) {
   const Leaver leaver(worker, stop);
@@ -78,11 +73,10 @@ int take_part(const sinew::Worker& worker, StopSignal& stop,
     worker.shutdown(together);
     return status;
   } catch (const sinew::RpcError& error) {
-    // Who is asked to stop since this one has failed has still failed.
-    const bool has_failed = !StopSignal::requested() && !is_loss(error);
     leave_at_once(worker);
-    // Its own shutdown has ended what it waited for, or the others were asked too.
-    if (!has_failed && StopSignal::requested()) return stopped_status();
+    // Its own shutdown has ended what it waited for, or the others were asked too. Any other error
+    // is one, whoever has asked for what.
+    if (is_end_of_others(error) && StopSignal::requested()) return stopped_status();
     throw;
   } catch (...) {
     leave_at_once(worker);

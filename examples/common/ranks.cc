@@ -80,8 +80,8 @@ int run_rank(RankMain main, const CommandLine& line) {
   const int status = guarded(line.program, [&] {
     try {
       return main(line);
-    } catch (const sinew::RpcError&) {
-      if (StopSignal::requested()) return stopped_status();
+    } catch (const sinew::RpcError& error) {
+      if (is_end_of_others(error) && StopSignal::requested()) return stopped_status();
       throw;
     }
   });

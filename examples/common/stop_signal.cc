@@ -39,6 +39,11 @@ void StopSignal::on_signal() {
   on_stop();
 }
 
+bool is_end_of_others(const sinew::RpcError& error) {
+  return error.code() == sinew::ErrorCode::kUnavailable ||
+         error.code() == sinew::ErrorCode::kCancelled || error.code() == sinew::ErrorCode::kAborted;
+}
+
 int stopped_status() {
   const char* const text = std::getenv("SINEW_EXAMPLES_STOPPED_STATUS");
   if (text == nullptr) return 0;

@@ -3,6 +3,7 @@
 #include <functional>
 #include <mutex>
 
+#include "sinew/rpc/base/error.h"
 #include "sinew/rpc/base/stop_signal.h"
 
 namespace examples {
@@ -33,6 +34,10 @@ class StopSignal {
   // Last: its thread uses all else.
   sinew::StopSignal signal_;
 };
+
+/// Whether the others have ended or left: what a program sees whose job is asked to end with it.
+/// Any other error is one, whoever is asked to end.
+bool is_end_of_others(const sinew::RpcError& error);
 
 /// What a program ends with that was asked to end before its task was done: 0, or what
 /// SINEW_EXAMPLES_STOPPED_STATUS says, for schedulers to whom 0 means that nothing is left to do;

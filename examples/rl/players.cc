@@ -48,8 +48,11 @@ std::int64_t Players::run_episode() {
   std::int64_t steps = 0;
   while (steps == 0 && await_one()) {  // 0: all who played are lost
     greet();
-    steps = play();
-    greet();  // who has come just before, and has played
+    const std::vector<Play> plays = play();
+    greet();  // who has come just before, and has played; who has gone since is forgotten
+    for (const Play& one : plays) {
+      if (knows(one.worker)) steps += one.steps;
+    }
   }
   return steps;
 }
@@ -73,20 +76,21 @@ bool Players::await_one() const {
   return false;
 }
 
+bool Players::knows(const sinew::WorkerInfo& worker) const {
+  return std::find(known_.begin(), known_.end(), worker) != known_.end();
+}
+
 // Who has gone, or come. A call may say that a worker is lost before the team knows.
 void Players::greet() {
   std::vector<sinew::WorkerInfo> present;
   for (const auto& member : team_.members()) {
     if (member.object.peer().alive()) present.push_back(member.worker);
   }
-  const auto is_in = [](const std::vector<sinew::WorkerInfo>& all, const sinew::WorkerInfo& one) {
-    return std::find(all.begin(), all.end(), one) != all.end();
-  };
   for (const sinew::WorkerInfo& one : std::vector<sinew::WorkerInfo>(known_)) {
-    if (!is_in(present, one)) lose(one);
+    if (std::find(present.begin(), present.end(), one) == present.end()) lose(one);
   }
   for (const sinew::WorkerInfo& one : present) {
-    if (!is_in(known_, one)) tell_(one.name + " joins the team");
+    if (!knows(one)) tell_(one.name + " joins the team");
   }
   known_ = std::move(present);
 }
@@ -99,23 +103,23 @@ void Players::lose(const sinew::WorkerInfo& worker) {
   tell_(worker.name + " is lost; the others go on");
 }
 
-std::int64_t Players::play() {
+std::vector<Players::Play> Players::play() {
   std::size_t playing = team_.size();
   agent_->call<&Agent::expect>(playing);
   auto plays = team_.within(sinew::kNoTimeout)
                    .call_all<&Observer::run_episode>(*agent_, steps_per_observer_);
   if (plays.size() != playing) agent_->call<&Agent::expect>(playing = plays.size());
-  std::int64_t steps = 0;
+  std::vector<Play> ended;
   for (const auto& play : plays) {
     // One asks no more; perhaps the others have waited for that one alone.
     agent_->call<&Agent::expect>(--playing);
     if (play.lost()) {
       lose(play.member);
     } else {
-      steps += play.value();
+      ended.push_back({play.member, play.value()});
     }
   }
-  return steps;
+  return ended;
 }
 
 double Players::goal() const {

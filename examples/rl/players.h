@@ -27,7 +27,8 @@ class Players {
   ~Players();
 
   /// Lets all observers play one episode and waits for them, however long they take. Returns the
-  /// steps of those that have come to the end.
+  /// steps of those that have come to the end and are still there: finish_episode() learns from
+  /// these.
   ///
   /// An observer whose worker is lost leaves the team. One that has joined since the last episode,
   /// also again under its name, plays from now on; when there is nobody, it waits for one. Throws
@@ -43,10 +44,17 @@ class Players {
   double goal() const;
 
  private:
+  /// One that has come to its end.
+  struct Play {
+    sinew::WorkerInfo worker;
+    std::int64_t steps;
+  };
+
   bool await_one() const;
+  bool knows(const sinew::WorkerInfo& worker) const;
   void greet();
   void lose(const sinew::WorkerInfo& worker);
-  std::int64_t play();
+  std::vector<Play> play();
 
   const Options options_;
   const Tell tell_;

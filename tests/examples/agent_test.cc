@@ -285,6 +285,35 @@ TEST_P(AgentTest, WaitsForAnObserverWhenThereIsNone) {
   EXPECT_THAT(told_, ElementsAre("worker1 is lost; the others go on", "worker1 joins the team"));
 }
 
+// The agent forgets what they have played: nothing would be left to learn from.
+TEST_P(AgentTest, PlaysAgainWhenAllAreLostWhoHavePlayed) {
+  Options options;
+  options.max_steps = 8;
+  make(2, options);
+  const sinew::testing::Fault held =
+      faults_->hold(sinew::testing::replies<&Observer::run_episode>().at("worker2"));
+  auto second = std::async(std::launch::async, [&] {
+    held.wait_for_hits(1);
+    kill(2);
+  });
+  on_told_ = [this,
+              first = worker(0).peer(
+                  "worker1")] {  // that the second is lost, while the first has come to its end
+    kill(1);
+    EXPECT_TRUE(eventually([&] { return !first.alive(); }));
+    start_again(1);
+    EXPECT_TRUE(eventually([this] { return players_->observers() == 1; }));
+  };
+  EXPECT_EQ(players_->run_episode(), 4);
+  second.get();
+  EXPECT_EQ(players_->finish_episode().last_reward, 4);
+  EXPECT_THAT(told_, ElementsAre("worker2 is lost; the others go on",
+                                 "worker1 is lost; the others go on", "worker1 joins the team"));
+  self_ = {};
+  players_.reset();
+  abandon();
+}
+
 // Its worker lives, so a team that shrinks would hide what has failed.
 TEST_P(AgentTest, ObserverThatFailsIsNotLost) {
   make(2);

@@ -2,8 +2,10 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sinew/examples/rl/players.h"
@@ -20,8 +22,10 @@ class AgentTest : public sinew::testing::ClusterTest {
     faults_ = &start(1 + observers, methods, [this](int rank, sinew::WorkerOptions& worker) {
                  worker_options_[static_cast<std::size_t>(rank)] = worker;
                }).faults();
-    players_ = std::make_unique<Players>(
-        worker(0), options, [this](const std::string& line) { told_.push_back(line); });
+    players_ = std::make_unique<Players>(worker(0), options, [this](const std::string& line) {
+      told_.push_back(line);
+      if (const auto then = std::exchange(on_told_, nullptr)) then();
+    });
     self_ = players_->agent();
   }
   void TearDown() override {
@@ -52,6 +56,8 @@ class AgentTest : public sinew::testing::ClusterTest {
   std::unique_ptr<Players> players_;
   sinew::RRef<Agent> self_;
   std::vector<std::string> told_;
+  /// What happens when a line is told next.
+  std::function<void()> on_told_;
 
  private:
   std::array<sinew::WorkerOptions, 4> worker_options_;
