@@ -29,12 +29,12 @@ struct BackwardOptions {
 };
 
 /// While it lives, calls that this thread makes record how their tensors depend on each other
-/// across workers, so that backward() can follow. That goes for rpc_sync, rpc_async, remote() and
+/// across workers, so that backward() can follow. That goes for call(), async(), remote() and
 /// to_here(), for the calls that their handlers make in turn, and for continuations of futures.
 /// Gradients are collected in the context, on the worker of each leaf; `.grad` is never touched.
 ///
 ///     sinew::autograd::Context context;
-///     at::Tensor loss = worker.rpc_sync<&app::layer>("other", input).sum();
+///     at::Tensor loss = worker.peer("other").call<&app::layer>(input).sum();
 ///     sinew::autograd::backward(context, {loss});
 ///     at::Tensor gradient = sinew::autograd::gradient_of(context, weight);
 ///

@@ -168,7 +168,7 @@ class RequestCount {
  private:
   std::int64_t get() {
     const std::int64_t all =
-        worker_.counters()["rpc.requests"] + worker_.rpc_sync<&bench::requests>("server");
+        worker_.counters()["rpc.requests"] + worker_.peer("server").call<&bench::requests>();
     return all - asked_++;
   }
 
@@ -232,7 +232,8 @@ void measure_trainers(const Options& options, const sinew::Worker& worker, int t
   bench::LayerTrainer own(layer);
   std::vector<sinew::RRef<bench::LayerTrainer>> others;
   for (int number = 1; number < trainers; ++number) {
-    others.push_back(worker.remote<bench::LayerTrainer>("trainer" + std::to_string(number), layer));
+    others.push_back(
+        worker.peer("trainer" + std::to_string(number)).remote<bench::LayerTrainer>(layer));
   }
   const auto train = [&](std::int64_t steps) {
     std::vector<sinew::Future<void>> running;
@@ -338,7 +339,7 @@ void measure_rnn(const Options& options, const sinew::Worker& worker, const Iter
     const at::Tensor loss =
         loss_at == LossAt::kTrainer
             ? ps_rnn::cross_entropy(model.decoder.forward(output), targets)
-            : sinew::rpc_sync<&ps_rnn::Decoder::loss>(model.decoder.module_rref(), output, targets);
+            : model.decoder.module_rref().call<&ps_rnn::Decoder::loss>(output, targets);
     sinew::autograd::backward(context, {loss});
     optimizer.step(context);
   });

@@ -35,7 +35,7 @@ std::int64_t keep_calling(const sinew::Peer& peer, std::chrono::milliseconds tim
   const auto end = std::chrono::steady_clock::now() + time;
   while (std::chrono::steady_clock::now() < end) {
     while (in_flight.size() < sinew::bench::kCallsInFlight) {
-      in_flight.push_back(sinew::rpc_async<&bench::noop>(peer));
+      in_flight.push_back(peer.async<&bench::noop>());
     }
     do {
       in_flight.front().wait();
@@ -91,7 +91,7 @@ void serve(const sinew::bench::ServerProcess::ReportPort& report) {
 void measure_calls(const Options& options, const sinew::Peer& server) {
   if (options.wants_any({"noop_sync_p50_us", "noop_sync_p99_us"})) {
     const auto latency =
-        measure_latency(options.latency_calls(), [&] { sinew::rpc_sync<&bench::noop>(server); });
+        measure_latency(options.latency_calls(), [&] { server.call<&bench::noop>(); });
     options.report("noop_sync_p50_us", latency.p50_us);
     options.report("noop_sync_p99_us", latency.p99_us);
   }
@@ -99,7 +99,7 @@ void measure_calls(const Options& options, const sinew::Peer& server) {
     std::deque<sinew::Future<std::int64_t>> in_flight;
     const double rate = measure_rate(options, [&] {
       while (in_flight.size() < sinew::bench::kCallsInFlight) {
-        in_flight.push_back(sinew::rpc_async<&bench::noop>(server));
+        in_flight.push_back(server.async<&bench::noop>());
       }
       std::int64_t completions = 0;
       do {
@@ -114,7 +114,7 @@ void measure_calls(const Options& options, const sinew::Peer& server) {
   }
   if (options.wants("both_ways_async64_per_s")) {
     const auto calls_in = [&](std::chrono::milliseconds time) {
-      const auto theirs = sinew::rpc_async<&bench::call_back>(server, time.count());
+      const auto theirs = server.async<&bench::call_back>(time.count());
       const std::int64_t ours = bench::keep_calling(server, time);
       return ours + theirs.wait();
     };
@@ -128,14 +128,14 @@ void measure_calls(const Options& options, const sinew::Peer& server) {
 void measure_references(const Options& options, const sinew::Peer& server) {
   if (options.wants("remote_first_method_p50_us")) {
     const auto latency = measure_latency(options.latency_calls(), [&] {
-      sinew::rpc_sync<&bench::Holder::get>(sinew::remote<bench::Holder>(server));
+      (server.remote<bench::Holder>()).call<&bench::Holder::get>();
     });
     options.report("remote_first_method_p50_us", latency.p50_us);
   }
   if (options.wants("rref_method_p50_us")) {
-    const auto holder = sinew::remote<bench::Holder>(server);
-    const auto latency = measure_latency(options.latency_calls(),
-                                         [&] { sinew::rpc_sync<&bench::Holder::get>(holder); });
+    const auto holder = server.remote<bench::Holder>();
+    const auto latency =
+        measure_latency(options.latency_calls(), [&] { holder.call<&bench::Holder::get>(); });
     options.report("rref_method_p50_us", latency.p50_us);
   }
 }

@@ -133,8 +133,8 @@ void measure_workers(const Options& options, int workers, WorkerGroup& group) {
                  mean_MiB(group.ask(Command::kMemory)));
   if (options.wants(figure_of("noop_p50", workers, "us"))) {
     const sinew::Peer last = group.worker().peer(workers - 1);
-    const auto latency = sinew::bench::measure_latency(
-        options.latency_calls(), [&] { sinew::rpc_sync<&bench::noop>(last); });
+    const auto latency =
+        sinew::bench::measure_latency(options.latency_calls(), [&] { last.call<&bench::noop>(); });
     options.report(figure_of("noop_p50", workers, "us"), latency.p50_us);
   }
   group.shutdown();
@@ -252,7 +252,7 @@ class ReferenceRun {
     while (static_cast<int>(references_.size()) < count_) {
       const std::size_t begin = references_.size();
       for (int i = 0; i < kReferencesInACall; ++i) {
-        references_.push_back(sinew::remote<bench::Value>(owner));
+        references_.push_back(owner.remote<bench::Value>());
       }
       for (std::size_t i = begin; i < references_.size(); ++i) references_[i].created().wait();
     }
@@ -262,8 +262,8 @@ class ReferenceRun {
     const sinew::Peer third = group_.worker().peer(2);
     for (auto begin = references_.begin(); begin != references_.end();
          begin += kReferencesInACall) {
-      sinew::rpc_sync<&bench::hold>(
-          third, std::vector<sinew::RRef<bench::Value>>(begin, begin + kReferencesInACall));
+      third.call<&bench::hold>(
+          std::vector<sinew::RRef<bench::Value>>(begin, begin + kReferencesInACall));
     }
     wait_until("the owner knows of all who hold references",
                [this] { return group_.worker().counters()["rref.pending_children"] == 0; });
@@ -271,7 +271,7 @@ class ReferenceRun {
 
   void give_up() {
     references_.clear();
-    sinew::rpc_sync<&bench::drop_all>(group_.worker().peer(2));
+    group_.worker().peer(2).call<&bench::drop_all>();
     wait_until("the owner has deleted all values",
                [this] { return group_.ask(1, Command::kOwnedValues).first == 0; });
   }

@@ -90,10 +90,9 @@ void measure(const Options& options, const Plane& plane, const ServerProcess& pr
       options, plane.name,
       [&](std::int64_t bytes) {
         tensor = bench::make_tensor(bytes);
-        sinew::rpc_sync<&bench::keep>(server, bytes);
+        server.call<&bench::keep>(bytes);
       },
-      [&] { sinew::rpc_sync<&bench::sink>(server, tensor); },
-      [&] { sinew::rpc_sync<&bench::fetch>(server); });
+      [&] { server.call<&bench::sink>(tensor); }, [&] { server.call<&bench::fetch>(); });
   worker.shutdown();
 }
 

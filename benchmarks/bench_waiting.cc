@@ -44,7 +44,7 @@ std::atomic<std::int64_t> rounds_of_token{0};
 void pass(std::int64_t workers) {
   const sinew::Worker self = sinew::current_worker();
   if (self.rank() == 0) ++rounds_of_token;
-  sinew::rpc_async<&bench::pass>(self.peer((self.rank() + 1) % static_cast<int>(workers)), workers);
+  self.peer((self.rank() + 1) % static_cast<int>(workers)).async<&bench::pass>(workers);
 }
 
 /// Computes for a while; how many times the same piece.
@@ -63,7 +63,7 @@ std::int64_t call_for(std::int64_t milliseconds, std::int64_t rank) {
   const sinew::Peer peer = sinew::current_worker().peer(static_cast<int>(rank));
   std::int64_t calls = 0;
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
-  for (; std::chrono::steady_clock::now() < end; ++calls) sinew::rpc_sync<&bench::noop>(peer);
+  for (; std::chrono::steady_clock::now() < end; ++calls) peer.call<&bench::noop>();
   return calls;
 }
 
@@ -76,7 +76,7 @@ std::int64_t call_now_and_then(std::int64_t milliseconds, std::int64_t rank) {
   for (; next < end; ++calls) {
     next += std::chrono::milliseconds(1);
     std::this_thread::sleep_until(next);
-    sinew::rpc_sync<&bench::noop>(peer);
+    peer.call<&bench::noop>();
   }
   return calls;
 }
@@ -163,8 +163,8 @@ double seconds(std::chrono::nanoseconds time) {
 Values ring(const Options& options) {
   const Job job(kRing);
   const std::int64_t time = (options.rate_warm_up() + options.rate_window()).count();
-  const auto computed = sinew::rpc_async<&bench::compute>(job.peer(kRing / 2), time);
-  sinew::rpc_sync<&bench::pass>(job.peer(0), kRing);
+  const auto computed = job.peer(kRing / 2).async<&bench::compute>(time);
+  job.peer(0).call<&bench::pass>(kRing);
   std::this_thread::sleep_for(options.rate_warm_up());
   const std::int64_t before = bench::rounds_of_token;
   const Clock::time_point begun = Clock::now();
@@ -180,7 +180,7 @@ Values many_callers(const Options& options) {
   const auto calls_in = [&](milliseconds time) {
     std::vector<sinew::Future<std::int64_t>> counts;
     for (int rank = 1; rank <= kCallers; ++rank) {
-      counts.push_back(sinew::rpc_async<&bench::call_for>(job.peer(rank), time.count(), 0));
+      counts.push_back(job.peer(rank).async<&bench::call_for>(time.count(), 0));
     }
     std::int64_t calls = 0;
     for (const auto& each : counts) calls += each.wait();
@@ -200,7 +200,7 @@ Values training(const Options& options) {
     const auto end = Clock::now() + time;
     std::int64_t steps = 0;
     for (; Clock::now() < end; ++steps) {
-      const at::Tensor fetched = sinew::rpc_sync<&bench::parameters>(job.peer(1));
+      const at::Tensor fetched = job.peer(1).call<&bench::parameters>();
       at::tanh(at::matmul(batch, batch)).sum().add_(fetched.sum());
     }
     return static_cast<double>(steps);
@@ -209,7 +209,7 @@ Values training(const Options& options) {
   // Threads that compute and threads that serve fall into and out of step with each other.
   const milliseconds window = 3 * options.rate_window();
   const Clock::time_point begun = Clock::now();
-  const auto calls = sinew::rpc_async<&bench::call_now_and_then>(job.peer(2), window.count(), 1);
+  const auto calls = job.peer(2).async<&bench::call_now_and_then>(window.count(), 1);
   const double steps = steps_in(window) / seconds(Clock::now() - begun);
   const auto served = static_cast<double>(calls.wait());
   return {steps, served / seconds(Clock::now() - begun)};
@@ -229,7 +229,7 @@ Values cpu_at(const Options& options, int rate) {
     if (i == warm_up) before = job.cpu_s();
     next += std::chrono::nanoseconds(std::chrono::seconds(1)) / rate;
     std::this_thread::sleep_until(next);
-    sinew::rpc_sync<&bench::noop>(server);
+    server.call<&bench::noop>();
   }
   return {1e6 * (job.cpu_s() - before) / static_cast<double>(calls)};
 }

@@ -156,7 +156,7 @@ std::int64_t private_bytes(Malloc malloc) {
 void greet_all(const Worker& worker) {
   std::vector<Future<std::int64_t>> calls;
   for (const WorkerInfo& other : worker.workers()) {
-    if (other.rank != worker.rank()) calls.push_back(worker.rpc_async<&::bench::noop>(other));
+    if (other.rank != worker.rank()) calls.push_back(worker.peer(other).async<&::bench::noop>());
   }
   for (const auto& call : calls) call.wait();
 }

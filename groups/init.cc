@@ -83,7 +83,7 @@ BackendRequest request_of(const GroupEngine::Setup& setup, internal::Clock::Time
       std::chrono::milliseconds(std::max<std::uint64_t>(internal::milliseconds_until(deadline), 1));
   request.listen_host = setup.listen_host;
   request.group = setup.name;
-  request.in_the_clear = setup.options.in_the_clear;
+  request.allow_unencrypted = setup.options.allow_unencrypted;
   return request;
 }
 

@@ -45,7 +45,7 @@ struct GroupOptions {
   /// The backends neither encrypt nor authenticate. So a group that leaves the machine, or meets
   /// over a worker with TLS, does not start unless this is set: for networks that are trusted. Not
   /// needed with a worker that has Credentials::insecure_on_any_network().
-  bool in_the_clear = false;
+  bool allow_unencrypted = false;
 };
 
 /// What one operation does differently.
@@ -177,8 +177,8 @@ class ProcessGroup {
 /// Meets the other ranks, and returns when all are there and connected. Throws RpcError:
 /// kInvalidArgument for options that make no sense, or when the ranks' differ; kDeadlineExceeded
 /// with the ranks that have not come; kPermissionDenied when the group would be open to a network
-/// without `in_the_clear`; kUnimplemented for backends that this build has not; kAlreadyExists when
-/// the address of a tcp:// or env:// rendezvous is taken at rank 0.
+/// without `allow_unencrypted`; kUnimplemented for backends that this build has not; kAlreadyExists
+/// when the address of a tcp:// or env:// rendezvous is taken at rank 0.
 ProcessGroup init_process_group(const GroupOptions& options = {});
 
 /// For the rest of groups/.

@@ -108,7 +108,7 @@ Store Store::tcp(const std::string& address, TcpRole role, TcpReach reach,
   absl::StatusOr<std::shared_ptr<StoreBackend>> backend =
       internal::open_tcp_store(address, role, reach, internal::deadline_after(timeout));
   if (!backend.ok()) internal::throw_error(backend.status());
-  return Store(*std::move(backend)).with_timeout(timeout);
+  return Store(*std::move(backend)).within(timeout);
 }
 
 Store Store::over(const Worker& worker) { return Store(internal::open_worker_store(worker)); }
@@ -119,7 +119,7 @@ Store Store::with_prefix(std::string_view prefix) const {
   return store;
 }
 
-Store Store::with_timeout(std::chrono::nanoseconds timeout) const {
+Store Store::within(std::chrono::nanoseconds timeout) const {
   check_timeout(timeout);
   Store store = *this;
   store.timeout_ = timeout;

@@ -79,7 +79,7 @@ class Store {
   /// The same store, with this in front of all keys.
   Store with_prefix(std::string_view prefix) const;
   /// The same store, with another timeout for calls that set none.
-  Store with_timeout(std::chrono::nanoseconds timeout) const;
+  Store within(std::chrono::nanoseconds timeout) const;
   std::chrono::nanoseconds timeout() const { return timeout_; }
 
   void set(std::string_view key, std::string_view value,

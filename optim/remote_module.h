@@ -94,7 +94,7 @@ class ModuleHost<Module, R (Module::*)(P...)> {
   using Result = std::decay_t<R>;
   static_assert(!ResultOf<R>::is_future,
                 "Sinew: the forward() of a RemoteModule returns values, no Future; call it by "
-                "rpc_async<&Module::forward>(reference, ...)");
+                "reference.async<&Module::forward>(...)");
 
   explicit ModuleHost(const RRef<Module>& module) : module_(module.local_shared()) {}
 
@@ -162,7 +162,7 @@ constexpr bool check_module() {
 ///     sinew::optim::DistributedOptimizer optimizer(net.remote_parameters(), options);
 ///
 /// In an autograd context gradients go through forward(). A handle: copies are the same module, and
-/// it can be passed in calls, also as its module_rref(). What blocks throws as rpc_sync does.
+/// it can be passed in calls, also as its module_rref(). What blocks throws as Peer::call() does.
 template <class Module>
 class RemoteModule {
  public:

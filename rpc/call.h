@@ -123,14 +123,4 @@ auto Peer::call(Args&&... arguments) const {
       .take();
 }
 
-/// Peer::async() and Peer::call() with the names of torch.distributed.rpc.
-template <auto Method, class... Args>
-auto rpc_async(const Peer& peer, Args&&... arguments) {
-  return peer.async<Method>(std::forward<Args>(arguments)...);
-}
-template <auto Method, class... Args>
-auto rpc_sync(const Peer& peer, Args&&... arguments) {
-  return peer.call<Method>(std::forward<Args>(arguments)...);
-}
-
 }  // namespace sinew

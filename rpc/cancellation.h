@@ -39,7 +39,7 @@ class CancellationToken {
 ///     sinew::CancellationSource source;
 ///     sinew::CallOptions options;
 ///     options.cancellation = source.token();
-///     auto answer = rpc_async<&app::search>(peer.with(options), query);
+///     auto answer = peer.with(options).async<&app::search>(query);
 ///     source.cancel();
 class CancellationSource {
  public:

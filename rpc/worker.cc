@@ -81,15 +81,18 @@ Future<Peer> Worker::wait_for_async(std::string_view name,
       });
 }
 
-void Worker::barrier(std::chrono::nanoseconds timeout) const { barrier({}, timeout); }
+void Worker::barrier(std::optional<std::chrono::nanoseconds> timeout) const {
+  barrier({}, timeout);
+}
 
-void Worker::barrier(std::vector<std::string> names, std::chrono::nanoseconds timeout) const {
-  if (!core().is_running()) internal::throw_error(core().ended("it meets nobody any more"));
-  if (const absl::Status evicted = core().evicted(); !evicted.ok()) internal::throw_error(evicted);
+void Worker::barrier(std::vector<std::string> names,
+                     std::optional<std::chrono::nanoseconds> timeout) const {
+  const internal::Clock::TimePoint deadline = internal::wait_deadline(core(), timeout);
   if (names.empty()) {
     for (const WorkerInfo& worker : core().live_workers()) names.push_back(worker.name);
   }
-  core().membership().all_gather_async(names, {}, timeout).wait();
+  const std::chrono::nanoseconds left = deadline - core().clock().now();
+  core().membership().all_gather_async(names, {}, left).wait();
 }
 
 MemberWatch Worker::on_member(OnMember on_member) const {

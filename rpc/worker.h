@@ -44,7 +44,7 @@ class WorkerServices;
 /// program is destroyed; destructors of shared libraries do not run.
 ///
 ///     sinew::Worker worker = sinew::init_rpc(options);
-///     double x = worker.rpc_sync<&app::f>("other", 1.0);
+///     double x = worker.peer("other").call<&app::f>(1.0);
 ///     worker.shutdown();
 class Worker {
  public:
@@ -97,25 +97,6 @@ class Worker {
   Future<Peer> wait_for_async(std::string_view name,
                               std::optional<std::chrono::nanoseconds> timeout = std::nullopt) const;
 
-  /// Peer::async(), call() and remote() with the destination, as a name, a rank, a WorkerInfo or a
-  /// Peer, in front of the arguments: `worker.remote<app::Agent>("learner", settings)`.
-  template <auto Method, class To, class... Args>
-  auto rpc_async(const To& to, Args&&... arguments) const {
-    return destination(to).template async<Method>(std::forward<Args>(arguments)...);
-  }
-  template <auto Method, class To, class... Args>
-  auto rpc_sync(const To& to, Args&&... arguments) const {
-    return destination(to).template call<Method>(std::forward<Args>(arguments)...);
-  }
-  template <auto Method, class To, class... Args>
-  auto remote(const To& to, Args&&... arguments) const {
-    return destination(to).template remote<Method>(std::forward<Args>(arguments)...);
-  }
-  template <class ClassOrSignature, class To, class... Args>
-  auto remote(const To& to, Args&&... arguments) const {
-    return destination(to).template remote<ClassOrSignature>(std::forward<Args>(arguments)...);
-  }
-
   /// Gives an object of this worker a name, by which others find() it as `worker/name`, and keeps
   /// it alive until the name is taken back, given to another object (`when_taken`), or the worker
   /// ends. `object` is a reference to a value that lives here, or the object itself. `name` is 1 to
@@ -155,12 +136,14 @@ class Worker {
   template <class T, class... Args>
   Team<T> team(const TeamOptions& options, Args&&... arguments) const;
 
-  /// Waits until all of `names` (default: all members) have called it; whoever leaves after that
-  /// does not matter. Throws kDeadlineExceeded with the names that are missing, kUnavailable when
-  /// one of them is lost or leaves before, or nobody holds the list of members (which does not
-  /// count), kCancelled when this worker is shut down meanwhile, kFailedPrecondition afterwards.
-  void barrier(std::chrono::nanoseconds timeout = std::chrono::seconds(60)) const;
-  void barrier(std::vector<std::string> names, std::chrono::nanoseconds timeout) const;
+  /// Waits until all of `names` (default: all members) have called it, for `timeout` (as in
+  /// wait_for()). It does not matter who leaves afterwards. Blocks. Throws RpcError:
+  /// kDeadlineExceeded with the names that are missing; kUnavailable when one of them is lost or
+  /// leaves before, or no registrar can be reached (such a barrier does not count: the next one of
+  /// the same workers takes its place); and what wait_for() throws.
+  void barrier(std::optional<std::chrono::nanoseconds> timeout = std::nullopt) const;
+  void barrier(std::vector<std::string> names,
+               std::optional<std::chrono::nanoseconds> timeout = std::nullopt) const;
 
   /// Tells of other workers that join, are suspected, lost or leave from now on, and of this one's
   /// own eviction (MemberEvent). `on_member` runs on the worker's executor, one call at a time, in
@@ -247,20 +230,6 @@ class Worker {
       if (rank < 0) return -1;
     }
     return static_cast<std::uint64_t>(rank) > std::uint64_t{kMost} ? kMost : static_cast<int>(rank);
-  }
-
-  template <class To>
-  Peer destination(const To& to) const {
-    constexpr bool ok = std::is_convertible_v<const To&, std::string_view> ||
-                        std::is_same_v<To, WorkerInfo> || std::is_same_v<To, Peer> ||
-                        (std::is_integral_v<To> && !std::is_same_v<To, bool>);
-    static_assert(ok,
-                  "Sinew: the destination of a call is a worker's name, rank, WorkerInfo or Peer");
-    if constexpr (ok) {
-      return peer(to);
-    } else {
-      return Peer();
-    }
   }
 
   std::shared_ptr<internal::WorkerCore> core_;

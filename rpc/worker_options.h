@@ -113,8 +113,8 @@ struct WorkerOptions {
   std::chrono::nanoseconds lease = std::chrono::seconds(15);
 
   /// Bytes of calls, and of results, that may wait here for one peer; see docs/backpressure.md.
-  /// Calls beyond that fail with kResourceExhausted, or wait (rpc_sync); while results exceed it,
-  /// no further call of that peer is started.
+  /// Calls beyond that fail with kResourceExhausted, or wait (Peer::call()); while results exceed
+  /// it, no further call of that peer is started.
   std::size_t send_window_bytes = std::size_t{256} << 20;
   /// Bytes of one peer's calls that may wait here for a thread (those of methods that return
   /// futures: until they are answered), and of results that may be on their way from it; a quarter
@@ -135,7 +135,7 @@ struct WorkerOptions {
   bool nccl = true;
   /// NCCL neither encrypts nor authenticates, so with credentials that use TLS tensors do not go by
   /// it, with a line in the log, unless this is set: for networks between GPUs that are trusted.
-  bool nccl_in_the_clear = false;
+  bool nccl_allow_unencrypted = false;
   /// The most blocks of threads (CTAs) that a transfer by NCCL takes of a GPU; 0: as NCCL decides.
   int nccl_max_ctas = 0;
 

@@ -176,27 +176,4 @@ auto RRef<T>::remote(Args&&... arguments) const {
   }
 }
 
-/// RRef::async(), call() and remote(), and Peer::remote(), with the names of
-/// torch.distributed.rpc.
-template <auto Method, class Class, class... Args>
-auto rpc_async(const RRef<Class>& object, Args&&... arguments) {
-  return object.template async<Method>(std::forward<Args>(arguments)...);
-}
-template <auto Method, class Class, class... Args>
-auto rpc_sync(const RRef<Class>& object, Args&&... arguments) {
-  return object.template call<Method>(std::forward<Args>(arguments)...);
-}
-template <auto Method, class Class, class... Args>
-auto remote(const RRef<Class>& object, Args&&... arguments) {
-  return object.template remote<Method>(std::forward<Args>(arguments)...);
-}
-template <auto Method, class... Args>
-auto remote(const Peer& peer, Args&&... arguments) {
-  return peer.remote<Method>(std::forward<Args>(arguments)...);
-}
-template <class ClassOrSignature, class... Args>
-auto remote(const Peer& peer, Args&&... arguments) {
-  return peer.remote<ClassOrSignature>(std::forward<Args>(arguments)...);
-}
-
 }  // namespace sinew

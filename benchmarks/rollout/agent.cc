@@ -25,7 +25,7 @@ Agent::Agent(const Worker& worker, const AgentSettings& settings)
     // Each observer sees other starts, whichever seed the user gave.
     member.settings.seed = settings.seed + static_cast<std::uint64_t>(info.rank) * 1'000'003;
     member.settings.action_calls = settings.action_calls;
-    member.observer = worker.remote<Observer>(info, member.settings);
+    member.observer = worker.peer(info).remote<Observer>(member.settings);
     members_.push_back(std::move(member));
   }
 }

@@ -55,8 +55,9 @@ double train(const sinew::Team<batch_ps::Trainer>& team,
 
 /// Returns what the program ends with.
 int lead(const sinew::Worker& worker, int world_size, const batch_ps::Options& options) {
-  const auto server = worker.remote<batch_ps::BatchServer>(worker.rank(), options.lr, options.seed,
-                                                           options.history.string());
+  const auto server =
+      worker.peer(worker.rank())
+          .remote<batch_ps::BatchServer>(options.lr, options.seed, options.history.string());
   const auto team = worker.team<batch_ps::Trainer>("*", [&](const sinew::Peer& peer) {
     return peer.remote<batch_ps::Trainer>(std::int64_t{peer.info().rank}, options.batch,
                                           options.seed, options.history.string());

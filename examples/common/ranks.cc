@@ -110,7 +110,7 @@ sinew::ProcessGroup join_ranks(const RankOptions& options) {
   sinew::GroupOptions group_options;
   group_options.init_method = options.init_method;
   group_options.backend = options.backend;
-  group_options.in_the_clear = is_network_trusted();
+  group_options.allow_unencrypted = is_network_trusted();
   const auto place = sinew::find_launch_place();
   if (options.init_method != "env://" && place) {
     group_options.rank = place->rank;

@@ -57,7 +57,7 @@ int main() {
         if (worker.rank() != 0) return 0;
         for (const sinew::WorkerInfo& peer : worker.workers()) {
           std::cout << "The mean, says " << peer.name << ", is "
-                    << worker.rpc_sync<&app::mean_of_all>(peer) << std::endl;
+                    << worker.peer(peer).call<&app::mean_of_all>() << std::endl;
         }
         return 0;
       });

@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   sinew::Worker worker = sinew::init_rpc(argc > 1 ? argv[1] : "alice", methods);
   if (worker.name() == "alice") {
     at::Tensor doubled = worker.peer("bob").call<&app::scale>(at::arange(3), 2.0);
-    sinew::RRef<app::Counter> counter = worker.remote<app::Counter>("bob");
+    sinew::RRef<app::Counter> counter = worker.peer("bob").remote<app::Counter>();
     sinew::Future<std::int64_t> total = counter.async<&app::Counter::add>(42);
     std::cout << doubled << "\n" << total.wait() << std::endl;
     worker.shutdown();  // the job is over

@@ -51,7 +51,7 @@ struct BackendRequest {
   /// that to Sinew.
   std::size_t piece_bytes = std::size_t{64} << 20;
   /// The group may leave this machine unencrypted. The others look at where they listen before.
-  bool in_the_clear = false;
+  bool allow_unencrypted = false;
 };
 
 /// One kind of communication below a group (Gloo, NCCL, MPI): a c10d backend and what it can do.

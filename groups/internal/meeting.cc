@@ -55,11 +55,11 @@ void check_place(const GroupOptions& options, int rank, int size) {
 }
 
 void check_reach(const GroupOptions& options, const std::string& host, const char* why) {
-  if (options.in_the_clear || is_loopback(host)) return;
-  refuse(
-      ErrorCode::kPermissionDenied,
-      absl::StrCat("the group '", options.name, "' would send tensors over the network at ", host,
-                   ", and ", why, ". Set GroupOptions::in_the_clear if that network is trusted"));
+  if (options.allow_unencrypted || is_loopback(host)) return;
+  refuse(ErrorCode::kPermissionDenied,
+         absl::StrCat("the group '", options.name, "' would send tensors over the network at ",
+                      host, ", and ", why,
+                      ". Set GroupOptions::allow_unencrypted if that network is trusted"));
 }
 
 /// No backend encrypts.
@@ -107,11 +107,11 @@ Meeting over_worker(const GroupOptions& options, const Worker& worker) {
       options.bind_address.empty() ? host_towards(to_first) : options.bind_address;
   check_encryption(options, services->options().encrypted_only);
   const Credentials& credentials = services->options().credentials;
-  if (credentials.uses_tls() && !options.in_the_clear) {
+  if (credentials.uses_tls() && !options.allow_unencrypted) {
     refuse(ErrorCode::kPermissionDenied,
            absl::StrFormat("worker '%s' uses TLS, but the group '%s' would send tensors in the "
                            "clear: its backends neither encrypt nor authenticate. Set "
-                           "GroupOptions::in_the_clear if the network is trusted",
+                           "GroupOptions::allow_unencrypted if the network is trusted",
                            services->self().name, options.name));
   }
   if (credentials.loopback_only()) {
@@ -170,14 +170,14 @@ Meeting at_tcp(const GroupOptions& options, const Rendezvous& place, Clock::Time
   meeting.size = place.world_size;
   meeting.hint = loopback_hint(place);
   // Others find it under another address, if it may leave this machine.
-  const bool opens_up = options.in_the_clear && is_own_name_on_loopback(address);
+  const bool opens_up = options.allow_unencrypted && is_own_name_on_loopback(address);
   meeting.listen_host = !options.bind_address.empty() ? options.bind_address
                         : opens_up                    ? outside_host()
                                                       : host_towards(address);
   check_reach(options, meeting.listen_host, "its backends neither encrypt nor authenticate");
   absl::StatusOr<std::shared_ptr<StoreBackend>> store = open_tcp_store(
       address, meeting.rank == 0 ? Store::TcpRole::kServer : Store::TcpRole::kClient,
-      options.in_the_clear ? Store::TcpReach::kAnyNetwork : Store::TcpReach::kLoopbackOnly,
+      options.allow_unencrypted ? Store::TcpReach::kAnyNetwork : Store::TcpReach::kLoopbackOnly,
       deadline);
   if (!store.ok()) {
     throw_error(absl::Status(

@@ -82,8 +82,9 @@ std::vector<OptimizerPart> make_missing_parts(const Worker& worker,
     for (std::size_t g = 0; g < groups.size(); ++g) {
       at_owner.push_back({owner.groups[g], copies[made][g]});
     }
-    parts.push_back({owner.owner, remote<LocalOptimizer(std::vector<OptimizerGroup>)>(
-                                      missing[made++], std::move(at_owner))});
+    parts.push_back(
+        {owner.owner,
+         missing[made++].remote<LocalOptimizer(std::vector<OptimizerGroup>)>(std::move(at_owner))});
   }
   std::exception_ptr first;
   for (const OptimizerPart& part : parts) {

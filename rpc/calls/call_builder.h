@@ -23,7 +23,7 @@ class RetryRules;
 /// What a call does that finds no room on its way.
 enum class WhenFull { kFail, kWait };
 
-/// Writes one call and sends it: the untyped half of rpc_sync, rpc_async and remote. Not
+/// Writes one call and sends it: the untyped half of Peer::call(), async() and remote(). Not
 /// thread-safe.
 class CallBuilder {
  public:

@@ -99,10 +99,10 @@ void add_environment(WorkerOptions& options) {
 
 void check_encryption(const WorkerOptions& options) {
   if (!options.encrypted_only || absl::StartsWith(options.init_method, "inproc:")) return;
-  const char* wrong = !options.credentials.uses_tls() ? "credentials do not use TLS"
-                      : options.ucx                   ? "ucx is set"
-                      : options.nccl_in_the_clear     ? "nccl_in_the_clear is set"
-                                                      : nullptr;
+  const char* wrong = !options.credentials.uses_tls()  ? "credentials do not use TLS"
+                      : options.ucx                    ? "ucx is set"
+                      : options.nccl_allow_unencrypted ? "nccl_allow_unencrypted is set"
+                                                       : nullptr;
   if (wrong == nullptr) return;
   throw RpcError(ErrorCode::kPermissionDenied,
                  absl::StrFormat("worker '%s' is to send nothing in the clear "

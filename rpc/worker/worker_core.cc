@@ -76,7 +76,7 @@ MakeDevicePlane device_plane_for(const WorkerOptions& options, const WorkerServi
   if (!options.nccl) return nullptr;
   DefaultPlaneOptions wanted;
   wanted.uses_tls = options.credentials.uses_tls();
-  wanted.in_the_clear = options.nccl_in_the_clear;
+  wanted.allow_unencrypted = options.nccl_allow_unencrypted;
   wanted.max_ctas = options.nccl_max_ctas;
   absl::StatusOr<MakeDevicePlane> made = default_device_plane(wanted);
   if (made.ok()) return *std::move(made);

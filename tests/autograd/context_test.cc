@@ -79,14 +79,14 @@ namespace testgrad {
 Tensor nested(const Tensor& a, int to, int hops) {
   const sinew::Worker self = sinew::current_worker();
   if (hops == 0) return a * 2;
-  return self.rpc_sync<&nested>(to, a * 3, (to + 1) % 3, hops - 1) + a;
+  return self.peer(to).call<&nested>(a * 3, (to + 1) % 3, hops - 1) + a;
 }
 sinew::Future<Tensor> later(const Tensor& a, int to) {
-  return sinew::current_worker().rpc_async<&multiply>(to, a, a).then(
+  return sinew::current_worker().peer(to).async<&multiply>(a, a).then(
       [](const Tensor& squared) { return squared * 2; });
 }
 Tensor store(const std::string& name, const Tensor& a, int to) {
-  return leaves()[name] = sinew::current_worker().rpc_sync<&multiply>(to, a, a);
+  return leaves()[name] = sinew::current_worker().peer(to).call<&multiply>(a, a);
 }
 
 sinew::MethodTable methods() {
@@ -152,7 +152,7 @@ TEST_P(Autograd, ArgumentsAndResult) {
     Context context(worker(0));
     const Tensor a = random_leaf({3, 3});
     const Tensor b = random_leaf({3, 3});
-    const Tensor product = worker(0).rpc_sync<&testgrad::multiply>(to, a, b);
+    const Tensor product = worker(0).peer(to).call<&testgrad::multiply>(a, b);
     EXPECT_TRUE(product.requires_grad());
     EXPECT_FALSE(product.is_leaf());
     backward(context, {product.sum()});
@@ -165,13 +165,13 @@ TEST_P(Autograd, ArgumentsAndResult) {
 }
 
 TEST_P(Autograd, LeafAtTheCallee) {
-  worker(0).rpc_sync<&testgrad::make_leaf>(1, "w", at::full({2}, 3.0));
+  worker(0).peer(1).call<&testgrad::make_leaf>("w", at::full({2}, 3.0));
   Context context(worker(0));
   const Tensor x = random_leaf({2});
-  const Tensor y = worker(0).rpc_sync<&testgrad::scale_by_leaf>(1, "w", x.detach());
+  const Tensor y = worker(0).peer(1).call<&testgrad::scale_by_leaf>("w", x.detach());
   backward(context, {y.sum()});
   EXPECT_TRUE(gradients(context).empty());
-  const Tensor gradient = worker(0).rpc_sync<&testgrad::gradient>(1, "w", context.id());
+  const Tensor gradient = worker(0).peer(1).call<&testgrad::gradient>("w", context.id());
   EXPECT_TRUE(at::allclose(gradient, x.detach()));
 }
 
@@ -179,8 +179,8 @@ TEST_P(Autograd, RemoteAndToHere) {
   Context context(worker(0));
   const Tensor a = random_leaf({3});
   const Tensor b = random_leaf({3});
-  const auto product = sinew::remote<&testgrad::multiply>(worker(0).peer(1), a, b);
-  const auto through = worker(0).rpc_sync<&testgrad::get>(2, product);
+  const auto product = worker(0).peer(1).remote<&testgrad::multiply>(a, b);
+  const auto through = worker(0).peer(2).call<&testgrad::get>(product);
   const Tensor loss = (product.to_here() + through * 2).sum();
   backward(context, {loss});
   EXPECT_TRUE(at::allclose(gradient_of(context, a), b * 3));
@@ -190,11 +190,11 @@ TEST_P(Autograd, RemoteAndToHere) {
 TEST_P(Autograd, ContainersAndUnusedResults) {
   Context context(worker(0));
   const Tensor a = random_leaf({3});
-  const std::vector<Tensor> parts = worker(0).rpc_sync<&testgrad::split>(1, a);
+  const std::vector<Tensor> parts = worker(0).peer(1).call<&testgrad::split>(a);
   EXPECT_FALSE(parts.at(2).requires_grad());
-  worker(0).rpc_sync<&testgrad::multiply>(2, parts.at(0), parts.at(0));
-  const Tensor loss = worker(0).rpc_sync<&testgrad::sum_all>(
-      2, std::vector<Tensor>{parts.at(1), at::ones({2}), parts.at(1)});
+  worker(0).peer(2).call<&testgrad::multiply>(parts.at(0), parts.at(0));
+  const Tensor loss = worker(0).peer(2).call<&testgrad::sum_all>(
+      std::vector<Tensor>{parts.at(1), at::ones({2}), parts.at(1)});
   backward(context, {loss});
   EXPECT_TRUE(at::allclose(gradient_of(context, a), at::full({3}, 4.0)));
 }
@@ -203,9 +203,9 @@ TEST_P(Autograd, NestedCallsAndAsyncHandlers) {
   Context context(worker(0));
   const Tensor a = random_leaf({2});
   // Through workers 1, 2, 0, 1.
-  const Tensor b = worker(0).rpc_sync<&testgrad::nested>(1, a, 2, 3);
-  const Tensor c = worker(0).rpc_sync<&testgrad::later>(1, a, 2);
-  const Tensor d = worker(0).rpc_sync<&testgrad::later>(1, a, 1);
+  const Tensor b = worker(0).peer(1).call<&testgrad::nested>(a, 2, 3);
+  const Tensor c = worker(0).peer(1).call<&testgrad::later>(a, 2);
+  const Tensor d = worker(0).peer(1).call<&testgrad::later>(a, 1);
   backward(context, {(b + c + d).sum()});
   // nested: ((2 * 3 + 1) * 3 + 1) * 3 + 1 = 67; later: 2 a^2 each.
   EXPECT_TRUE(at::allclose(gradient_of(context, a), 67 + 8 * a.detach()));
@@ -215,9 +215,10 @@ TEST_P(Autograd, ContinuationsInheritTheContext) {
   Context context(worker(0));
   const Tensor a = random_leaf({2});
   const sinew::Worker self = worker(0);
-  const Tensor loss = self.rpc_async<&testgrad::multiply>(1, a, a)
+  const Tensor loss = self.peer(1)
+                          .async<&testgrad::multiply>(a, a)
                           .then([self](const Tensor& squared) {
-                            return self.rpc_async<&testgrad::multiply>(2, squared, squared);
+                            return self.peer(2).async<&testgrad::multiply>(squared, squared);
                           })
                           .take();
   backward(context, {loss.sum()});
@@ -225,15 +226,15 @@ TEST_P(Autograd, ContinuationsInheritTheContext) {
 }
 
 TEST_P(Autograd, ServingThreadsHaveTheContextOnlyDuringTheCall) {
-  EXPECT_FALSE(worker(0).rpc_sync<&testgrad::has_context>(1));
+  EXPECT_FALSE(worker(0).peer(1).call<&testgrad::has_context>());
   {
     Context context(worker(0));
     EXPECT_EQ(Context::current(), context.id());
-    for (int i = 0; i < 10; ++i) EXPECT_TRUE(worker(0).rpc_sync<&testgrad::has_context>(1));
+    for (int i = 0; i < 10; ++i) EXPECT_TRUE(worker(0).peer(1).call<&testgrad::has_context>());
   }
   EXPECT_FALSE(Context::current_or_none().has_value());
   EXPECT_EQ(error_of([] { Context::current(); }).code(), ErrorCode::kFailedPrecondition);
-  for (int i = 0; i < 10; ++i) EXPECT_FALSE(worker(0).rpc_sync<&testgrad::has_context>(1));
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(worker(0).peer(1).call<&testgrad::has_context>());
 }
 
 // A thread pool that calls on behalf of the thread with the context is a mistake that nothing else
@@ -245,11 +246,11 @@ TEST_P(Autograd, WarnsOnceOfThreadsOutsideOfTheContext) {
     std::thread(call).join();
     return ::testing::internal::GetCapturedStderr();
   };
-  const auto multiply = [&] { worker(0).rpc_sync<&testgrad::multiply>(1, a, a); };
+  const auto multiply = [&] { worker(0).peer(1).call<&testgrad::multiply>(a, a); };
   EXPECT_EQ(said(multiply), "") << "there is no context";
   const Context context(worker(0));
-  EXPECT_EQ(said([&] { worker(0).rpc_sync<&testgrad::has_context>(1); }), "");
-  EXPECT_EQ(said([&] { worker(1).rpc_sync<&testgrad::multiply>(2, a, a); }), "")
+  EXPECT_EQ(said([&] { worker(0).peer(1).call<&testgrad::has_context>(); }), "");
+  EXPECT_EQ(said([&] { worker(1).peer(2).call<&testgrad::multiply>(a, a); }), "")
       << "the context is another worker's";
   EXPECT_EQ(said([&] {
               const at::NoGradGuard none_wanted;
@@ -271,14 +272,14 @@ TEST_P(Autograd, WarnsOnceOfThreadsOutsideOfTheContext) {
 TEST_P(Autograd, GradModeTravels) {
   Context context(worker(0));
   const Tensor a = random_leaf({2});
-  EXPECT_TRUE(worker(0).rpc_sync<&testgrad::grad_mode>(1));
+  EXPECT_TRUE(worker(0).peer(1).call<&testgrad::grad_mode>());
   {
     const at::NoGradGuard guard;
-    EXPECT_FALSE(worker(0).rpc_sync<&testgrad::grad_mode>(1));
-    EXPECT_TRUE(worker(0).rpc_sync<&testgrad::requires_grad>(1, a));
-    EXPECT_FALSE(worker(0).rpc_sync<&testgrad::multiply>(1, a, a).requires_grad());
+    EXPECT_FALSE(worker(0).peer(1).call<&testgrad::grad_mode>());
+    EXPECT_TRUE(worker(0).peer(1).call<&testgrad::requires_grad>(a));
+    EXPECT_FALSE(worker(0).peer(1).call<&testgrad::multiply>(a, a).requires_grad());
   }
-  EXPECT_TRUE(worker(0).rpc_sync<&testgrad::grad_mode>(1));
+  EXPECT_TRUE(worker(0).peer(1).call<&testgrad::grad_mode>());
   EXPECT_EQ(worker(0).counters()["autograd.sends"], 0);
 }
 
@@ -297,7 +298,7 @@ TEST_P(Autograd, MessagesOfAPass) {
     return calls() - before;
   };
   const auto at = [&](int to, const Tensor& a) {
-    return worker(0).rpc_sync<&testgrad::multiply>(to, a, a);
+    return worker(0).peer(to).call<&testgrad::multiply>(a, a);
   };
   EXPECT_EQ(calls_of([&](const Tensor& a) { return a * 2; }), 0);
   EXPECT_EQ(calls_of([&](const Tensor& a) { return at(1, a); }), 1);
@@ -307,12 +308,12 @@ TEST_P(Autograd, MessagesOfAPass) {
   EXPECT_EQ(calls_of([&](const Tensor& a) { return at(1, at(1, a)) + at(2, at(2, a)); }), 4);
   // Worker 1 has to wait for worker 2 as well, so it tells of the end by its answer.
   EXPECT_EQ(calls_of([&](const Tensor& a) {
-              return at(1, worker(0).rpc_sync<&testgrad::nested>(1, a, 2, 1));
+              return at(1, worker(0).peer(1).call<&testgrad::nested>(a, 2, 1));
             }),
             6);
   // Worker 1 calls worker 2.
   EXPECT_EQ(
-      calls_of([&](const Tensor& a) { return worker(0).rpc_sync<&testgrad::nested>(1, a, 2, 1); }),
+      calls_of([&](const Tensor& a) { return worker(0).peer(1).call<&testgrad::nested>(a, 2, 1); }),
       2 + 2);
   EXPECT_EQ(calls_of([&](const Tensor& a) {
               for (int i = 0; i < 5; ++i) at(2, a);
@@ -325,9 +326,9 @@ TEST_P(Autograd, MessagesOfAPass) {
 TEST_P(Autograd, FactsThatDidNotComeAreAskedFor) {
   Context context(worker(0));
   const Tensor a = random_leaf({2});
-  const auto unread = worker(0).rpc_async<&testgrad::store>(1, "it", a, 2);
+  const auto unread = worker(0).peer(1).async<&testgrad::store>("it", a, 2);
   while (!unread.done()) std::this_thread::yield();
-  const Tensor result = worker(0).rpc_sync<&testgrad::stored>(1, "it");
+  const Tensor result = worker(0).peer(1).call<&testgrad::stored>("it");
   backward(context, {result.sum()});
   EXPECT_TRUE(at::allclose(gradient_of(context, a), 2 * a.detach()));
   // One call to each of the two, and the question.
@@ -335,7 +336,7 @@ TEST_P(Autograd, FactsThatDidNotComeAreAskedFor) {
 }
 
 TEST_P(Autograd, HooksRunOnce) {
-  worker(0).rpc_sync<&testgrad::make_leaf>(1, "w", at::full({2}, 3.0));
+  worker(0).peer(1).call<&testgrad::make_leaf>("w", at::full({2}, 3.0));
   Context context(worker(0));
   const Tensor a = random_leaf({2});
   int hooked = 0;
@@ -343,7 +344,7 @@ TEST_P(Autograd, HooksRunOnce) {
     ++hooked;
     return gradient * 2;
   });
-  const Tensor received = worker(0).rpc_sync<&testgrad::multiply>(1, a, a);
+  const Tensor received = worker(0).peer(1).call<&testgrad::multiply>(a, a);
   int received_hooked = 0;
   received.register_hook([&](const Tensor& gradient) {
     ++received_hooked;
@@ -368,7 +369,7 @@ TEST_P(Autograd, GradientsAreCopiedOnlyWhereTheyAreShared) {
   memory_of(own, own_memory);
   memory_of(a, shared_memory);
   memory_of(b, shared_memory);
-  const Tensor y = worker(0).rpc_sync<&testgrad::multiply>(1, own, own);
+  const Tensor y = worker(0).peer(1).call<&testgrad::multiply>(own, own);
   backward(context, {(y + (a + b) * 2).sum()});
   ASSERT_EQ(own_memory.size(), 1U);
   ASSERT_EQ(shared_memory.size(), 2U);
@@ -385,7 +386,7 @@ TEST_P(Autograd, ManyThreadsWithAContextEach) {
       for (int round = 0; round < 5; ++round) {
         Context context(worker(i % 3));
         const Tensor a = at::full({2}, i + 1.0).set_requires_grad(true);
-        const Tensor b = worker(i % 3).rpc_sync<&testgrad::nested>((i + 1) % 3, a, (i + 2) % 3, 2);
+        const Tensor b = worker(i % 3).peer((i + 1) % 3).call<&testgrad::nested>(a, (i + 2) % 3, 2);
         backward(context, {b.sum()});
         if (at::allclose(gradient_of(context, a), at::full({2}, 22.0))) ++right;
       }
@@ -399,7 +400,7 @@ TEST_P(Autograd, ManyThreadsWithAContextEach) {
 TEST_P(Autograd, BackwardAtTheOwnerOfAReference) {
   Context context(worker(0));
   const Tensor a = random_leaf({2});
-  const auto sum = sinew::remote<&testgrad::sum_all>(worker(0).peer(1), std::vector<Tensor>{a, a});
+  const auto sum = worker(0).peer(1).remote<&testgrad::sum_all>(std::vector<Tensor>{a, a});
   sum.backward(context);
   EXPECT_TRUE(at::allclose(gradient_of(context, a), at::full({2}, 2.0)));
 }
@@ -435,7 +436,7 @@ TEST_P(Autograd, UnknownContextsAndNestedOnes) {
 TEST_P(Autograd, SecondPassWithoutTheGraph) {
   Context context(worker(0));
   const Tensor a = random_leaf({2});
-  const Tensor loss = worker(0).rpc_sync<&testgrad::multiply>(1, a, a).sum();
+  const Tensor loss = worker(0).peer(1).call<&testgrad::multiply>(a, a).sum();
   backward(context, {loss});
   const Tensor before = gradient_of(context, a).clone();
   const RpcError error = error_of([&] { backward(context, {loss}); });

@@ -106,21 +106,21 @@ Tensor watched(const Tensor& input, std::function<void()> arrived) {
 }
 
 Tensor by_way_of(const Tensor& input, int to) {
-  return sinew::current_worker().rpc_sync<&with_weight>(to,
-                                                        watched(input, [] { rest->gate.open(); }));
+  return sinew::current_worker().peer(to).call<&with_weight>(
+      watched(input, [] { rest->gate.open(); }));
 }
 
 /// By way of worker `to`, and the gradient back.
 Tensor there_and_back(const Tensor& input, int to) {
-  return sinew::current_worker().rpc_sync<&twice>(to, watched(input, [] { rest->gate.open(); }));
+  return sinew::current_worker().peer(to).call<&twice>(watched(input, [] { rest->gate.open(); }));
 }
 
 /// Two calls to worker `to`. In the backward pass the second one's gradient is there first, and the
 /// first one's only when the second one's has come to where it is awaited.
 Tensor two_calls(const Tensor& input, int to) {
   const sinew::Worker here = sinew::current_worker();
-  const Tensor first = here.rpc_sync<&awaited>(to, input);
-  const Tensor second = here.rpc_sync<&awaited>(to, input * 5);
+  const Tensor first = here.peer(to).call<&awaited>(input);
+  const Tensor second = here.peer(to).call<&awaited>(input * 5);
   return Slow::apply(second) + AtTheGate::apply(first);
 }
 
@@ -128,9 +128,9 @@ Tensor two_calls(const Tensor& input, int to) {
 sinew::testing::Gate* between_steps = nullptr;
 void lead(const Tensor& input, int to) {
   const sinew::Worker here = sinew::current_worker();
-  const Tensor first = here.rpc_sync<&twice>(to, input);
+  const Tensor first = here.peer(to).call<&twice>(input);
   const Tensor again =
-      here.rpc_sync<&with_weight>(to, watched(first, [] { between_steps->pass(); }));
+      here.peer(to).call<&with_weight>(watched(first, [] { between_steps->pass(); }));
   sinew::autograd::backward(here, Context::current(), {again.sum()});
 }
 
@@ -170,8 +170,8 @@ class EarlyGradients : public sinew::testing::ClusterTest {
   }
   /// Calls worker 1 twice. In between, where the gradient is awaited: `arrived`.
   Tensor there_and_back_twice(const Tensor& input, std::function<void()> arrived) {
-    const Tensor first = worker(0).rpc_sync<&testgrad::twice>(1, input);
-    return worker(0).rpc_sync<&testgrad::with_weight>(1, watched(first, std::move(arrived)));
+    const Tensor first = worker(0).peer(1).call<&testgrad::twice>(input);
+    return worker(0).peer(1).call<&testgrad::with_weight>(watched(first, std::move(arrived)));
   }
 
   testgrad::Rest rest_;
@@ -197,8 +197,8 @@ TEST_P(EarlyGradients, GoToAThirdWorker) {
   const Context context(worker(0));
   const Tensor input = leaf();
   // Worker 2 waits for the gradient of this one too, so what follows is not all of its part.
-  const Tensor first = worker(0).rpc_sync<&testgrad::twice>(2, input);
-  const Tensor loss = worker(0).rpc_sync<&testgrad::by_way_of>(1, first, 2).sum();
+  const Tensor first = worker(0).peer(2).call<&testgrad::twice>(input);
+  const Tensor loss = worker(0).peer(1).call<&testgrad::by_way_of>(first, 2).sum();
   backward(context, {loss});
   EXPECT_EQ(rest->ran, 1);
   EXPECT_TRUE(at::allclose(gradient_of(context, input), at::full({2}, 30.0)));
@@ -209,7 +209,7 @@ TEST_P(EarlyGradients, LeaveOneByOneWhereTheyTakeLong) {
   const Context context(worker(0));
   const Tensor input = leaf();
   testgrad::ran_before = -1;
-  const Tensor loss = worker(0).rpc_sync<&testgrad::two_calls>(1, input, 2).sum();
+  const Tensor loss = worker(0).peer(1).call<&testgrad::two_calls>(input, 2).sum();
   backward(context, {loss});
   EXPECT_EQ(testgrad::ran_before, 0);
   EXPECT_EQ(rest->ran, 1);
@@ -261,7 +261,7 @@ TEST_P(EarlyGradients, TheRestOfTheInitiatorThrows) {
   const Context context(worker(0));
   const Tensor input = leaf();
   rest->throws = true;
-  const Tensor far = worker(0).rpc_sync<&testgrad::there_and_back>(1, input * 2, 2);
+  const Tensor far = worker(0).peer(1).call<&testgrad::there_and_back>(input * 2, 2);
   const Tensor loss = (far + testgrad::AtTheGate::apply(rest->weight)).sum();
   const RpcError error = error_of([&] { backward(context, {loss}); });
   EXPECT_EQ(error.code(), ErrorCode::kOutOfRange) << error.what();
@@ -275,7 +275,7 @@ TEST_P(EarlyGradients, TheInitiatorIsLostBetweenSteps) {
   rest->gate.open();
   const Context context(worker(0));
   const Tensor input = leaf();
-  const auto led = worker(0).rpc_async<&testgrad::lead>(1, input, 2);
+  const auto led = worker(0).peer(1).async<&testgrad::lead>(input, 2);
   ASSERT_TRUE(between_steps.wait_for_arrivals(1));
   EXPECT_EQ(worker(2).counters()["autograd.passes"], 1);
   auto lost = std::async(std::launch::async, [&] {
@@ -288,7 +288,7 @@ TEST_P(EarlyGradients, TheInitiatorIsLostBetweenSteps) {
   lost.get();
   EXPECT_EQ(error_of([&] { led.wait(); }).code(), ErrorCode::kUnavailable);
   // Worker 2 takes part in others.
-  const Tensor loss = worker(0).rpc_sync<&testgrad::twice>(2, input).sum();
+  const Tensor loss = worker(0).peer(2).call<&testgrad::twice>(input).sum();
   backward(context, {loss});
   EXPECT_TRUE(at::allclose(gradient_of(context, input), at::full({2}, 2.0)));
   abandon();

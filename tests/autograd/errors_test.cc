@@ -64,11 +64,11 @@ class AutogradErrors : public sinew::testing::ClusterTest {
   }
   /// Through workers 1, 2 and 3.
   Tensor chain(const Tensor& input, const std::string& at, AtBackward what) {
-    return worker(0).rpc_sync<&testgrad::chain>(
-        1, input, std::vector<std::string>{"worker2", "worker3"}, at, what);
+    return worker(0).peer(1).call<&testgrad::chain>(
+        input, std::vector<std::string>{"worker2", "worker3"}, at, what);
   }
   bool stopped(int rank) {
-    return eventually([&] { return worker(0).rpc_sync<&testgrad::has_stopped>(rank); });
+    return eventually([&] { return worker(0).peer(rank).call<&testgrad::has_stopped>(); });
   }
 };
 
@@ -80,7 +80,7 @@ TEST_P(AutogradErrors, AFunctionThatThrowsAtEachHop) {
     const Tensor loss = chain(input, name, AtBackward::kThrow).sum();
     BackwardOptions options;
     options.retain_graph = true;
-    worker(0).rpc_sync<&testgrad::set_throwing>(rank, true);
+    worker(0).peer(rank).call<&testgrad::set_throwing>(true);
     for (int i = 0; i < 20; ++i) {
       const RpcError error = error_of([&] { backward(context, {loss}, options); });
       EXPECT_EQ(error.code(), ErrorCode::kOutOfRange) << error.what();
@@ -92,7 +92,7 @@ TEST_P(AutogradErrors, AFunctionThatThrowsAtEachHop) {
     EXPECT_TRUE(eventually([&] { return none("autograd.passes"); }));
     EXPECT_TRUE(sinew::autograd::gradients(context).empty());
     // Nothing is stuck, and nothing of the failed passes counts.
-    worker(0).rpc_sync<&testgrad::set_throwing>(rank, false);
+    worker(0).peer(rank).call<&testgrad::set_throwing>(false);
     for (int i = 1; i <= 20; ++i) {
       backward(context, {loss}, options);
       // 2 + 2 (2 + 2 * 2) after the input's own.
@@ -115,24 +115,24 @@ TEST_P(AutogradErrors, AFunctionThatThrowsBetweenTheStepsOfAWorker) {
     for (const int to : {1, 0, 1}) {
       // Only the first call at worker 1 throws, which is the last one in the backward pass.
       const bool here = to == rank && (to == 0 || value.is_same(input));
-      value = worker(0).rpc_sync<&testgrad::chain>(
-          to, value, std::vector<std::string>{}, here ? name : "",
+      value = worker(0).peer(to).call<&testgrad::chain>(
+          value, std::vector<std::string>{}, here ? name : "",
           here ? AtBackward::kThrow : AtBackward::kNothing);
     }
     const Tensor loss = value.sum();
     BackwardOptions options;
     options.retain_graph = true;
-    worker(0).rpc_sync<&testgrad::set_throwing>(rank, false);
+    worker(0).peer(rank).call<&testgrad::set_throwing>(false);
     backward(context, {loss}, options);
     const Tensor once = gradient_of(context, input).clone();
     for (int i = 2; i <= 10; ++i) {
-      worker(0).rpc_sync<&testgrad::set_throwing>(rank, true);
+      worker(0).peer(rank).call<&testgrad::set_throwing>(true);
       const RpcError error = error_of([&] { backward(context, {loss}, options); });
       EXPECT_EQ(error.code(), ErrorCode::kOutOfRange) << error.what();
       EXPECT_THAT(error.message(), HasSubstr("failed at worker '" + name + "'"));
       EXPECT_TRUE(eventually([&] { return none("autograd.passes"); }));
       EXPECT_TRUE(at::allclose(gradient_of(context, input), once * (i - 1)));
-      worker(0).rpc_sync<&testgrad::set_throwing>(rank, false);
+      worker(0).peer(rank).call<&testgrad::set_throwing>(false);
       backward(context, {loss}, options);
       EXPECT_TRUE(at::allclose(gradient_of(context, input), once * i));
     }
@@ -154,7 +154,7 @@ TEST_P(AutogradErrors, TwoPassesAtOnce) {
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(error.message(), HasSubstr("runs at worker 'worker0' already"));
   EXPECT_EQ(worker(0).counters()["autograd.passes"], 1);
-  worker(0).rpc_sync<&testgrad::go_on>(2);
+  worker(0).peer(2).call<&testgrad::go_on>();
   first.get();
   EXPECT_TRUE(at::allclose(gradient_of(context, input), at::full({2}, 11.0)));
   EXPECT_TRUE(none("autograd.passes"));
@@ -168,7 +168,7 @@ TEST_P(AutogradErrors, TimeIsOver) {
   options.timeout = std::chrono::milliseconds(200);
   const RpcError error = error_of([&] { backward(context, {loss}, options); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded) << error.what();
-  worker(0).rpc_sync<&testgrad::go_on>(3);
+  worker(0).peer(3).call<&testgrad::go_on>();
   EXPECT_TRUE(eventually([&] { return none("autograd.passes"); }));
   EXPECT_TRUE(sinew::autograd::gradients(context).empty());
 }
@@ -184,7 +184,7 @@ TEST_P(AutogradErrors, ContextEndsDuringAPass) {
   context.reset();
   const RpcError error = pass.get();
   EXPECT_EQ(error.code(), ErrorCode::kCancelled) << error.what();
-  worker(0).rpc_sync<&testgrad::go_on>(2);
+  worker(0).peer(2).call<&testgrad::go_on>();
   EXPECT_TRUE(eventually([&] { return none("autograd.passes") && none("autograd.contexts"); }));
 }
 
@@ -202,7 +202,7 @@ TEST_P(AutogradErrors, LostWorkerInTheMiddle) {
   const RpcError error = pass.get();
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
   EXPECT_THAT(error.message(), HasSubstr("worker2"));
-  worker(0).rpc_sync<&testgrad::go_on>(3);
+  worker(0).peer(3).call<&testgrad::go_on>();
   EXPECT_TRUE(eventually([&] { return none("autograd.passes"); }));
   abandon();
 }
@@ -227,8 +227,8 @@ TEST_P(AutogradErrors, FailingCallLeavesTheContextUsable) {
   Context context(worker(0));
   const Tensor input = input_leaf();
   EXPECT_EQ(error_of([&] {
-              worker(0).rpc_sync<&testgrad::chain>(1, input, std::vector<std::string>{"nobody"}, "",
-                                                   AtBackward::kNothing);
+              worker(0).peer(1).call<&testgrad::chain>(input, std::vector<std::string>{"nobody"},
+                                                       "", AtBackward::kNothing);
             }).code(),
             ErrorCode::kNotFound);
   const Tensor loss = chain(input, "", AtBackward::kNothing).sum();
@@ -250,7 +250,7 @@ TEST(AutogradLate, AMethodWhoseFutureCompletesWhenItsWorkerIsGone) {
   {
     const sinew::testing::Cluster cluster(two_workers());
     Context context(cluster.worker(0));
-    cluster.worker(0).rpc_async<&late::begin_later>(1, input_leaf());
+    cluster.worker(0).peer(1).async<&late::begin_later>(input_leaf());
     ASSERT_TRUE(eventually([] { return late::begun == 1; }));
   }
   late::promise().set_value(input_leaf());
@@ -261,7 +261,7 @@ TEST(AutogradLate, AResultThatIsReadWhenItsWorkerIsGone) {
   {
     const sinew::testing::Cluster cluster(two_workers());
     Context context(cluster.worker(0));
-    result = cluster.worker(0).rpc_async<&late::twice>(1, input_leaf());
+    result = cluster.worker(0).peer(1).async<&late::twice>(input_leaf());
     ASSERT_TRUE(eventually([&] { return result.done(); }));
   }
   const RpcError error = error_of([&] { result.wait(); });

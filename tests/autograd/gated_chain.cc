@@ -67,7 +67,7 @@ at::Tensor chain(const at::Tensor& input, const std::vector<std::string>& worker
   }
   if (workers.empty()) return result;
   const std::vector<std::string> rest(workers.begin() + 1, workers.end());
-  return here.rpc_sync<&chain>(workers.front(), result, rest, at, what) + input;
+  return here.peer(workers.front()).call<&chain>(result, rest, at, what) + input;
 }
 
 void keep_context(const std::string& peer) {
@@ -77,7 +77,7 @@ void keep_context(const std::string& peer) {
   std::thread([here, peer, kept] {
     const sinew::autograd::Context context(here);
     const at::Tensor leaf = at::ones({2}).set_requires_grad(true);
-    here.rpc_sync<&chain>(peer, leaf, std::vector<std::string>(), "", AtBackward::kNothing);
+    here.peer(peer).call<&chain>(leaf, std::vector<std::string>(), "", AtBackward::kNothing);
     kept.set_value();
     // The context lives until its process is killed, as the caller means to.
     ::pause();

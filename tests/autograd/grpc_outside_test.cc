@@ -80,7 +80,7 @@ class OutsideAutograd : public ::testing::Test {
 
 TEST_F(OutsideAutograd, ClientsTakeNoPart) {
   const Context context(trainer());
-  const Tensor loss = trainer().rpc_sync<&testoutside::weigh>(1, at::full({2}, 5.0)).sum();
+  const Tensor loss = trainer().peer(1).call<&testoutside::weigh>(at::full({2}, 5.0)).sum();
   const auto expect_refused = [](const absl::Status& answer) {
     EXPECT_EQ(answer.code(), ErrorCode::kPermissionDenied) << answer;
     EXPECT_THAT(std::string(answer.message()), HasSubstr("a client takes no part"));
@@ -108,13 +108,13 @@ TEST_F(OutsideAutograd, ClientsTakeNoPart) {
   EXPECT_EQ(server().counters()["autograd.contexts"], 1);
 
   backward(context, {loss});
-  EXPECT_TRUE(at::allclose(trainer().rpc_sync<&testoutside::gradient>(1, context.id()),
+  EXPECT_TRUE(at::allclose(trainer().peer(1).call<&testoutside::gradient>(context.id()),
                            at::full({2}, 5.0)));
 }
 
 TEST_F(OutsideAutograd, WorkersThatHaveNotJoinedTakeNoPart) {
   const Context context(trainer());
-  const Tensor loss = trainer().rpc_sync<&testoutside::weigh>(1, at::full({2}, 5.0)).sum();
+  const Tensor loss = trainer().peer(1).call<&testoutside::weigh>(at::full({2}, 5.0)).sum();
   // It says that it is the trainer, with which the server has a link: then it is not let in.
   sinew::testing::RawPeer impostor(trainer().info());
   EXPECT_FALSE(impostor.connect(server().address()).ok());
@@ -146,7 +146,7 @@ TEST_F(OutsideAutograd, WorkersThatHaveNotJoinedTakeNoPart) {
   EXPECT_TRUE(guest.control_call("sinew.worker.heard").ok());
   EXPECT_EQ(guest.heard().size(), 1u) << "nothing else was answered";
   backward(context, {loss});
-  EXPECT_TRUE(at::allclose(trainer().rpc_sync<&testoutside::gradient>(1, context.id()),
+  EXPECT_TRUE(at::allclose(trainer().peer(1).call<&testoutside::gradient>(context.id()),
                            at::full({2}, 5.0)));
 }
 

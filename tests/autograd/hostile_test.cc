@@ -129,22 +129,23 @@ class HostileAutograd : public sinew::testing::ClusterTest {
 
   Tensor forward() const {
     return worker(kTrainerRank)
-        .rpc_sync<&testhostile::weigh>(kServerRank, at::full({2}, 5.0))
+        .peer(kServerRank)
+        .call<&testhostile::weigh>(at::full({2}, 5.0))
         .sum();
   }
   /// worker2 is called in the context, and calls worker1 in it.
   void let_eve_take_part(const Context& context) const {
-    worker(kTrainerRank).rpc_sync<&testhostile::weigh>(kEveRank, at::ones({2}));
+    worker(kTrainerRank).peer(kEveRank).call<&testhostile::weigh>(at::ones({2}));
     // This thread works in the context as another worker.
     std::async(std::launch::async, [&] {
       const sinew::autograd::ContextScope scope(worker(kEveRank), context.id());
-      worker(kEveRank).rpc_sync<&testhostile::weigh>(kServerRank, at::ones({2}));
+      worker(kEveRank).peer(kServerRank).call<&testhostile::weigh>(at::ones({2}));
     }).get();
   }
   /// The gradient of worker1's weight has come `times` times.
   void expect_gradient(const Context& context, int times) const {
     const Tensor got =
-        worker(kTrainerRank).rpc_sync<&testhostile::gradient>(kServerRank, context.id());
+        worker(kTrainerRank).peer(kServerRank).call<&testhostile::gradient>(context.id());
     ASSERT_TRUE(got.defined());
     EXPECT_TRUE(at::allclose(got, at::full({2}, 5.0 * times))) << got;
   }

@@ -71,13 +71,13 @@ namespace lateword {
 /// Runs a pass of its own through worker `to`.
 void lead(int to) {
   const sinew::Worker here = sinew::current_worker();
-  const Tensor loss = here.rpc_sync<&times_weight>(to, leaf()).sum();
+  const Tensor loss = here.peer(to).call<&times_weight>(leaf()).sum();
   backward(here, Context::current(), {loss});
 }
 
 /// By way of worker `to`.
 Tensor by_way_of(const Tensor& input, int to) {
-  return sinew::current_worker().rpc_sync<&times_weight>(to, input);
+  return sinew::current_worker().peer(to).call<&times_weight>(input);
 }
 
 }  // namespace lateword
@@ -115,7 +115,7 @@ class LateWord : public sinew::testing::ClusterTest {
     };
     return plan_->add(std::move(rule));
   }
-  Tensor gradient_at_worker_1() { return worker(0).rpc_sync<&lateword::weight_gradient>(1); }
+  Tensor gradient_at_worker_1() { return worker(0).peer(1).call<&lateword::weight_gradient>(); }
   /// Through worker 1, which is done with its part of the pass, and worker 2, which fails then.
   void fail_late(const Tensor& loss) {
     gate_.close();
@@ -131,8 +131,8 @@ class LateWord : public sinew::testing::ClusterTest {
   /// A loss in a new context, through worker 1 and worker 2.
   Tensor through_both() {
     context_.emplace(worker(0));
-    return (worker(0).rpc_sync<&lateword::times_weight>(1, leaf()) +
-            worker(0).rpc_sync<&lateword::at_the_gate>(2, leaf()))
+    return (worker(0).peer(1).call<&lateword::times_weight>(leaf()) +
+            worker(0).peer(2).call<&lateword::at_the_gate>(leaf()))
         .sum();
   }
   /// fail_late(), of which worker 1 does not hear until the rule that is returned is released.
@@ -171,7 +171,7 @@ TEST_P(LateWord, OfAFailureComesAfterTheNextPass) {
 TEST_P(LateWord, OfAFailureComesAfterAnotherWorkersPass) {
   const Tensor loss = through_both();
   const auto held = fail_unheard(loss);
-  worker(0).rpc_sync<&lateword::lead>(3, 1);
+  worker(0).peer(3).call<&lateword::lead>(1);
   EXPECT_TRUE(at::allclose(gradient_at_worker_1(), at::full({2}, 1.0)));
   plan_->remove(held);
   EXPECT_EQ(plan_->release(held), 1u);
@@ -182,7 +182,7 @@ TEST_P(LateWord, OfAFailureComesAfterAnotherWorkersPass) {
 // Worker 0, whose context it is, has never heard of worker 2.
 TEST_P(LateWord, OfAnEndedContextHasLostItsWay) {
   context_.emplace(worker(0));
-  const Tensor result = worker(0).rpc_sync<&lateword::by_way_of>(1, leaf(), 2);
+  const Tensor result = worker(0).peer(1).call<&lateword::by_way_of>(leaf(), 2);
   EXPECT_EQ(worker(2).counters()["autograd.contexts"], 1);
   sinew::ShutdownOptions now;
   now.graceful = false;
@@ -194,13 +194,13 @@ TEST_P(LateWord, OfAnEndedContextHasLostItsWay) {
 
 TEST_P(LateWord, OfAContextThatEndsAfterTheWorkerBetweenHasLeft) {
   context_.emplace(worker(0));
-  const Tensor result = worker(0).rpc_sync<&lateword::by_way_of>(1, leaf(), 2);
+  const Tensor result = worker(0).peer(1).call<&lateword::by_way_of>(leaf(), 2);
   sinew::ShutdownOptions now;
   now.graceful = false;
   worker(1).shutdown(now);
   EXPECT_TRUE(eventually([&] {
     try {
-      worker(2).rpc_sync<&lateword::times_weight>(1, at::ones({2}));
+      worker(2).peer(1).call<&lateword::times_weight>(at::ones({2}));
       return false;
     } catch (const RpcError&) {
       return true;

@@ -150,7 +150,7 @@ TEST_P(LeafReducers, ReplaceGradients) {
   const Context context(worker(0));
   EXPECT_TRUE(reduce_in_current_context(recorder));
   EXPECT_TRUE(reduce_in_current_context(recorder)) << "twice for one pass";
-  backward(context, {(worker(0).rpc_sync<&reducers::twice>(1, a) * c).sum()});
+  backward(context, {(worker(0).peer(1).call<&reducers::twice>(a) * c).sum()});
   EXPECT_THAT(recorder->notes(), ElementsAre("begin reached unreached", "gradient 0", "finish"));
   EXPECT_TRUE(gradient_of(context, a).equal(at::full({2}, 60.0)));
   EXPECT_FALSE(gradient_of(context, b).defined());
@@ -186,7 +186,7 @@ TEST_P(LeafReducers, HearOfFailures) {
   const auto recorder = std::make_shared<Recorder>(std::vector<at::Tensor>{a});
   const Context context(worker(0));
   reduce_in_current_context(recorder);
-  const at::Tensor loss = (worker(0).rpc_sync<&reducers::broken>(1, a * 1) * a).sum();
+  const at::Tensor loss = (worker(0).peer(1).call<&reducers::broken>(a * 1) * a).sum();
   EXPECT_THAT(error_of([&] { backward(context, {loss}); }).message(),
               HasSubstr("no gradient today"));
   EXPECT_EQ(recorder->notes().at(0), "begin reached");
@@ -245,7 +245,7 @@ TEST_P(LeafReducers, HearThatThereWillBeNoPass) {
 TEST_P(LeafReducers, AtAWorkerThatTakesPart) {
   const at::Tensor a = leaf(2);
   const Context context(worker(0));
-  const at::Tensor loss = worker(0).rpc_sync<&reducers::scaled>(1, a).sum();
+  const at::Tensor loss = worker(0).peer(1).call<&reducers::scaled>(a).sum();
   backward(context, {loss});
   EXPECT_TRUE(gradient_of(context, a).equal(at::full({2}, 3.0)));
   EXPECT_TRUE(gradient_of(worker(1), context.id(), callee()->weight).equal(at::full({2}, 20.0)));
@@ -258,7 +258,7 @@ TEST_P(LeafReducers, HearThatAPassHasFailedElsewhereLater) {
   const Context context(worker(0));
   const at::Tensor input = a * 1;
   input.register_hook([](const at::Tensor&) { throw std::runtime_error("too late"); });
-  const at::Tensor loss = worker(0).rpc_sync<&reducers::scaled>(1, input).sum();
+  const at::Tensor loss = worker(0).peer(1).call<&reducers::scaled>(input).sum();
   EXPECT_THAT(error_of([&] { backward(context, {loss}); }).message(), HasSubstr("too late"));
   EXPECT_EVENTUALLY(last_of(callee()->recorder->notes()), "fail");
   EXPECT_FALSE(gradient_of(worker(1), context.id(), callee()->weight).defined());

@@ -54,15 +54,15 @@ class LostContexts : public sinew::testing::ClusterTest {
 
 TEST_P(LostContexts, AResultWhoseGradientCannotComeBackIsAnError) {
   const sinew::RpcError error =
-      sinew::testing::error_of([&] { worker(1).rpc_sync<&testgrad::doubled>(2, leaf()); });
+      sinew::testing::error_of([&] { worker(1).peer(2).call<&testgrad::doubled>(leaf()); });
   EXPECT_EQ(error.code(), sinew::ErrorCode::kAborted);
   EXPECT_THAT(error.message(), HasSubstr("worker 'worker2' takes the creator of autograd context"));
 }
 
 TEST_P(LostContexts, AResultWithoutAGradientIsAResult) {
-  EXPECT_TRUE(at::equal(worker(1).rpc_sync<&testgrad::numbers>(2, leaf()), at::full({2}, 2.0)));
+  EXPECT_TRUE(at::equal(worker(1).peer(2).call<&testgrad::numbers>(leaf()), at::full({2}, 2.0)));
   const at::NoGradGuard no_grad;
-  EXPECT_TRUE(at::equal(worker(1).rpc_sync<&testgrad::doubled>(2, leaf()), at::full({2}, 2.0)));
+  EXPECT_TRUE(at::equal(worker(1).peer(2).call<&testgrad::doubled>(leaf()), at::full({2}, 2.0)));
 }
 
 // Worker1 names a creator that nobody has ever seen.
@@ -78,7 +78,7 @@ TEST_P(InventedContexts, GoWithWhoBroughtThem) {
     const sinew::autograd::ContextId id{{4711}, 1, 77};
     const sinew::internal::ContextThreadScope scope(
         std::make_shared<sinew::internal::ContextState>(id, worker(1).info()));
-    worker(1).rpc_sync<&testgrad::doubled>(2, at::ones({2}).set_requires_grad(true));
+    worker(1).peer(2).call<&testgrad::doubled>(at::ones({2}).set_requires_grad(true));
   }
   EXPECT_EQ(contexts(), 1);
   evict(1);

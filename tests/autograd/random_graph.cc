@@ -293,22 +293,22 @@ class WorkerPlace final : public Place {
     const sinew::Peer peer = worker_.peer(to);
     switch (road) {
       case Road::kAsync:
-        return sinew::rpc_async<&run_program>(peer, seed, depth, inputs).take();
+        return peer.async<&run_program>(seed, depth, inputs).take();
       case Road::kRemote:
-        return sinew::remote<&run_program>(peer, seed, depth, inputs).to_here();
+        return peer.remote<&run_program>(seed, depth, inputs).to_here();
       case Road::kThroughAnother:
-        return worker_.rpc_sync<&run_on>(
-            other, sinew::remote<&run_program>(peer, seed, depth, inputs), seed + 2);
+        return worker_.peer(other).call<&run_on>(peer.remote<&run_program>(seed, depth, inputs),
+                                                 seed + 2);
       case Road::kAsyncHandler:
-        return sinew::rpc_sync<&run_later>(peer, seed, depth, inputs, other);
+        return peer.call<&run_later>(seed, depth, inputs, other);
       default:
-        return sinew::rpc_sync<&run_program>(peer, seed, depth, inputs);
+        return peer.call<&run_program>(seed, depth, inputs);
     }
   }
   std::pair<Tensors, Tensors> call_two(int first, int second, std::uint64_t seed, int depth,
                                        const Tensors& inputs) override {
-    auto one = worker_.rpc_async<&run_program>(first, seed, depth, inputs);
-    auto two = worker_.rpc_async<&run_program>(second, seed + 2, depth, inputs);
+    auto one = worker_.peer(first).async<&run_program>(seed, depth, inputs);
+    auto two = worker_.peer(second).async<&run_program>(seed + 2, depth, inputs);
     Tensors results = one.take();
     return {std::move(results), two.take()};
   }
@@ -338,7 +338,8 @@ Tensors run_on(const sinew::RRef<Tensors>& inputs, std::uint64_t seed) {
 sinew::Future<Tensors> run_later(std::uint64_t seed, int depth, Tensors inputs, int other) {
   const Tensors first = run_program(seed, depth, std::move(inputs));
   return sinew::current_worker()
-      .rpc_async<&run_program>(other, seed + 2, 0, first)
+      .peer(other)
+      .async<&run_program>(seed + 2, 0, first)
       .then([](const Tensors& results) {
         Tensors doubled;
         for (const Tensor& one : results) doubled.push_back(one * 2);
@@ -434,7 +435,7 @@ struct Gradients {
 
 Gradients run_over_workers(const sinew::Worker& self, const GraphOptions& options) {
   for (int rank = 0; rank < options.workers; ++rank) {
-    self.rpc_sync<&reset_leaves>(rank, options.seed);
+    self.peer(rank).call<&reset_leaves>(options.seed);
   }
   const Tensors inputs = make_inputs();
   const Tensors own_leaves = make_leaves(0, options.seed);
@@ -451,9 +452,9 @@ Gradients run_over_workers(const sinew::Worker& self, const GraphOptions& option
   result.sends = self.counters()["autograd.sends"];
   result.input = sinew::autograd::gradient_of(context, inputs[0]);
   for (int rank = 0; rank < options.workers; ++rank) {
-    const bool known = self.rpc_sync<&has_context>(rank, context.id());
+    const bool known = self.peer(rank).call<&has_context>(context.id());
     Tensors found(own_leaves.size());
-    if (known) found = self.rpc_sync<&gradients_here>(rank, context.id());
+    if (known) found = self.peer(rank).call<&gradients_here>(context.id());
     for (std::size_t i = 0; rank == 0 && i < found.size(); ++i) {
       // The program's own thread has leaves of its own beside those of its handlers.
       const Tensor mine = sinew::autograd::gradient_of(context, own_leaves[i]);

@@ -60,10 +60,10 @@ SINEW_METHOD(app::power);
 
 void destinations(const sinew::Worker& worker) {
   // error: Sinew: the destination of a call is a worker's name, rank, WorkerInfo or Peer
-  int fractional_destination = worker.rpc_sync<&app::subtract>(1.5, 1, 2);
+  int fractional_destination = worker.peer(1.5).call<&app::subtract>(1, 2);
 
   // error: Sinew: the destination of a call is a worker's name, rank, WorkerInfo or Peer
-  int destination_of_another_type = worker.rpc_sync<&app::multiply>(app::Address(), 1, 2);
+  int destination_of_another_type = worker.peer(app::Address()).call<&app::multiply>(1, 2);
 }
 
 void arguments(const sinew::Peer& peer, int& number) {

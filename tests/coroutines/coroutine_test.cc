@@ -62,7 +62,7 @@ sinew::Future<std::int64_t> sum_of_ranks() {
   const sinew::Worker worker = sinew::current_worker();
   std::int64_t sum = 0;
   for (const sinew::WorkerInfo& peer : worker.workers()) {
-    sum += co_await worker.rpc_async<&rank_of_worker>(peer);
+    sum += co_await worker.peer(peer).async<&rank_of_worker>();
   }
   co_return sum;
 }
@@ -74,7 +74,7 @@ sinew::Future<std::string> joined(const std::string& first, std::string second,
 }
 
 sinew::Future<void> fail_there(int rank) {
-  co_await sinew::current_worker().rpc_async<&fail_here>(rank);
+  co_await sinew::current_worker().peer(rank).async<&fail_here>();
 }
 
 sinew::Future<int> wait_for_signal() {
@@ -92,7 +92,7 @@ sinew::Future<int> note_the_end(int rank) {
   try {
     const sinew::Worker worker = sinew::current_worker();
     if (worker.rank() == rank) co_return co_await signal.get();
-    co_return co_await worker.rpc_async<&wait_for_signal>(rank);
+    co_return co_await worker.peer(rank).async<&wait_for_signal>();
   } catch (const sinew::RpcError& error) {
     const std::lock_guard<std::mutex> lock(endings_mutex);
     endings.push_back(absl::StatusCodeToString(error.code()) + ": " + error.message());
@@ -419,15 +419,14 @@ class CoroutineMethodTest : public testing::ClusterTest {
 SINEW_INSTANTIATE_CLUSTER_TEST(CoroutineMethodTest);
 
 TEST_P(CoroutineMethodTest, AwaitsCalls) {
-  EXPECT_EQ(rpc_sync<&coroutines::sum_of_ranks>(callee()), 3);
-  EXPECT_EQ(remote<&coroutines::sum_of_ranks>(callee()).to_here(), 3);
-  EXPECT_EQ(rpc_sync<&coroutines::sum_of_ranks>(worker(0).self()), 3);
+  EXPECT_EQ(callee().call<&coroutines::sum_of_ranks>(), 3);
+  EXPECT_EQ(callee().remote<&coroutines::sum_of_ranks>().to_here(), 3);
+  EXPECT_EQ(worker(0).self().call<&coroutines::sum_of_ranks>(), 3);
 }
 
 TEST_P(CoroutineMethodTest, ArgumentsLiveUntilItIsThrough) {
   const std::string long_text(200, 'x');
-  const auto text =
-      rpc_async<&coroutines::joined>(callee(), long_text, std::string("-"), at::Scalar(5));
+  const auto text = callee().async<&coroutines::joined>(long_text, std::string("-"), at::Scalar(5));
   ASSERT_TRUE(signals_wait(1));
   coroutines::signal.send(7);
   EXPECT_EQ(text.wait(), long_text + "-12");
@@ -437,22 +436,22 @@ TEST_P(CoroutineMethodTest, ManyHoldNoThread) {
   constexpr std::size_t kCalls = 100;
   std::vector<Future<int>> answers;
   for (std::size_t i = 0; i < kCalls; ++i) {
-    answers.push_back(rpc_async<&coroutines::wait_for_signal>(callee()));
+    answers.push_back(callee().async<&coroutines::wait_for_signal>());
   }
   ASSERT_TRUE(signals_wait(kCalls));
   EXPECT_EQ(worker(1).counters().at("rpc.blocked_threads"), 0);
-  EXPECT_EQ(rpc_sync<&coroutines::rank_of_worker>(callee()), 1);
+  EXPECT_EQ(callee().call<&coroutines::rank_of_worker>(), 1);
   coroutines::signal.send(3);
   for (const int answer : wait_all(std::move(answers))) EXPECT_EQ(answer, 3);
 }
 
 TEST_P(CoroutineMethodTest, ErrorsOfNestedCalls) {
-  const RpcError error = error_of([&] { rpc_sync<&coroutines::fail_there>(callee(), 2); });
+  const RpcError error = error_of([&] { callee().call<&coroutines::fail_there>(2); });
   EXPECT_THAT(error.message(), HasSubstr("not in this domain"));
 }
 
 TEST_P(CoroutineMethodTest, ABrokenPromiseIsAnError) {
-  const auto answer = rpc_async<&coroutines::wait_for_signal>(callee());
+  const auto answer = callee().async<&coroutines::wait_for_signal>();
   ASSERT_TRUE(signals_wait(1));
   coroutines::signal.take();
   EXPECT_EQ(error_of([&] { answer.wait(); }).code(), ErrorCode::kCancelled);
@@ -462,7 +461,7 @@ TEST_P(CoroutineMethodTest, CancellationReachesAFuture) {
   const CancellationSource source;
   CallOptions options;
   options.cancellation = source.token();
-  const auto answer = rpc_async<&coroutines::wait_for_signal>(callee().with(options));
+  const auto answer = callee().with(options).async<&coroutines::wait_for_signal>();
   ASSERT_TRUE(signals_wait(1));
   EXPECT_EQ(Tracked::living, 1);
   source.cancel();
@@ -475,7 +474,7 @@ TEST_P(CoroutineMethodTest, CancellationReachesNestedCalls) {
   const CancellationSource source;
   CallOptions options;
   options.cancellation = source.token();
-  const auto answer = rpc_async<&coroutines::note_the_end>(callee().with(options), 2);
+  const auto answer = callee().with(options).async<&coroutines::note_the_end>(2);
   ASSERT_TRUE(signals_wait(1));
   EXPECT_EQ(Tracked::living, 2);
   source.cancel();
@@ -486,7 +485,7 @@ TEST_P(CoroutineMethodTest, CancellationReachesNestedCalls) {
 TEST_P(CoroutineMethodTest, EndsAtTheDeadline) {
   CallOptions options;
   options.timeout = std::chrono::seconds(2);
-  const auto answer = rpc_async<&coroutines::note_the_end>(callee().with(options), 1);
+  const auto answer = callee().with(options).async<&coroutines::note_the_end>(1);
   EXPECT_EQ(error_of([&] { answer.wait(); }).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_TRUE(eventually([] { return Tracked::living == 0; }));
   // What the caller says at its own deadline may be there first.
@@ -498,14 +497,14 @@ TEST_P(CoroutineMethodTest, EndsAtTheDeadline) {
 }
 
 TEST_P(CoroutineMethodTest, TheDeadlineNeedsNoCaller) {
-  EXPECT_THAT(rpc_sync<&coroutines::wait_in_a_hurry>(callee()),
+  EXPECT_THAT(callee().call<&coroutines::wait_in_a_hurry>(),
               HasSubstr("the time of the call was over while its coroutine waited for a future; "
                         "call chain: coroutines::wait_in_a_hurry"));
 }
 
 TEST_P(CoroutineMethodTest, KeepsItsSurroundings) {
   const autograd::Context context(worker(0));
-  const auto answer = rpc_async<&coroutines::surroundings>(callee());
+  const auto answer = callee().async<&coroutines::surroundings>();
   ASSERT_TRUE(signals_wait(1));
   coroutines::signal.send(0);
   ASSERT_TRUE(signals_wait(1));
@@ -517,23 +516,23 @@ TEST_P(CoroutineMethodTest, KeepsItsSurroundings) {
 
 TEST_P(CoroutineMethodTest, WaitForTheStreamOfWhatTheyAwait) {
   testing::FakeStreams::of_process().take_races();
-  const at::Tensor result = rpc_sync<&coroutines::thrice>(callee(), testing::numbers(3, 0));
+  const at::Tensor result = callee().call<&coroutines::thrice>(testing::numbers(3, 0));
   EXPECT_THAT(values_of(result), ElementsAre(0, 3, 6));
   EXPECT_THAT(testing::FakeStreams::of_process().take_races(), ::testing::IsEmpty());
   testing::SideThreads::of_process().join();
 }
 
 TEST_P(CoroutineMethodTest, MembersWithABatcher) {
-  const auto adder = remote<coroutines::Adder>(callee());
+  const auto adder = callee().remote<coroutines::Adder>();
   std::vector<Future<std::int64_t>> sums;
-  for (int i = 1; i <= 4; ++i) sums.push_back(rpc_async<&coroutines::Adder::add>(adder, i));
+  for (int i = 1; i <= 4; ++i) sums.push_back(adder.async<&coroutines::Adder::add>(i));
   std::int64_t last = 0;
   for (const auto& sum : sums) last = std::max(last, sum.wait());
   EXPECT_EQ(last, 10);
 }
 
 TEST_P(CoroutineMethodTest, AWorkerEndsWhileCoroutinesWait) {
-  const auto answer = rpc_async<&coroutines::wait_for_signal>(callee());
+  const auto answer = callee().async<&coroutines::wait_for_signal>();
   ASSERT_TRUE(signals_wait(1));
   abandon();
   EXPECT_THROW(answer.wait(), RpcError);

@@ -71,7 +71,7 @@ SINEW_INSTANTIATE_CLUSTER_TEST(CoroutineTurns);
 TEST_P(CoroutineTurns, KeepTheirTurnWhileTheyWait) {
   start(2, serve<turned::Lonely>(one_at_a_time()),
         [](int, WorkerOptions& options) { options.num_threads = 4; });
-  const auto lonely = remote<turned::Lonely>(callee());
+  const auto lonely = callee().remote<turned::Lonely>();
   const auto first = lonely.async<&turned::Lonely::visit>(1);
   const auto second = lonely.async<&turned::Lonely::visit>(1);
   ASSERT_TRUE(waiting(1));
@@ -87,7 +87,7 @@ TEST_P(CoroutineTurns, KeepTheirTurnWhileTheyWait) {
 TEST_P(CoroutineTurns, GiveUpTheirTurnWhileTheyWait) {
   start(2, serve<turned::Lonely>(one_at_a_time(OneAtATime::kGivesUpTurn)),
         [](int, WorkerOptions& options) { options.num_threads = 4; });
-  const auto lonely = remote<turned::Lonely>(callee());
+  const auto lonely = callee().remote<turned::Lonely>();
   constexpr int kVisits = 40;
   constexpr int kRounds = 6;
   std::vector<Future<int>> visits;
@@ -104,7 +104,7 @@ TEST_P(CoroutineTurns, GiveUpTheirTurnWhileTheyWait) {
 
 TEST_P(CoroutineTurns, AWorkerEndsWhileTheyWaitForTheirTurn) {
   start(2, serve<turned::Lonely>(one_at_a_time(OneAtATime::kGivesUpTurn)));
-  const auto lonely = remote<turned::Lonely>(callee());
+  const auto lonely = callee().remote<turned::Lonely>();
   std::vector<Future<int>> visits;
   for (int i = 0; i < 20; ++i) visits.push_back(lonely.async<&turned::Lonely::visit>(2));
   ASSERT_TRUE(waiting(20));

@@ -68,7 +68,7 @@ TEST(NcclRules, TensorsGoInTheClearBesideTlsOnlyWhereTheUserSaysSo) {
   EXPECT_TRUE(internal::check_nccl_beside_tls(false, false).ok());
   EXPECT_TRUE(internal::check_nccl_beside_tls(true, true).ok());
   const absl::Status refused = internal::check_nccl_beside_tls(true, false);
-  EXPECT_NE(refused.message().find("nccl_in_the_clear"), absl::string_view::npos) << refused;
+  EXPECT_NE(refused.message().find("nccl_allow_unencrypted"), absl::string_view::npos) << refused;
 }
 
 // ---- Order on a device.

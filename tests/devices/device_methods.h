@@ -62,7 +62,7 @@ SINEW_METHOD(devices::place, devices::places, devices::twice, devices::add, devi
 namespace devices {
 
 inline at::Tensor twice_at(const std::string& next, const at::Tensor& tensor) {
-  return sinew::rpc_sync<&twice>(sinew::current_worker().peer(next), tensor);
+  return sinew::current_worker().peer(next).call<&twice>(tensor);
 }
 
 inline sinew::MethodTable methods() {

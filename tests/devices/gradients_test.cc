@@ -57,7 +57,7 @@ void check_product(const Worker& here, const Peer& there, int device) {
   const at::Tensor a = leaf(device);
   const at::Tensor b = leaf(device, 128, 64);
   const autograd::Context context(here);
-  const at::Tensor result = rpc_sync<&devices::product>(there, a, b);
+  const at::Tensor result = there.call<&devices::product>(a, b);
   EXPECT_EQ(result.device(), a.device());
   autograd::backward(context, {(result * result).sum()});
   const at::Tensor local_a = a.detach().cpu().requires_grad_(true);
@@ -122,10 +122,9 @@ TEST_P(Gradients, ThroughChainsOfWorkersAndHostMemory) {
   const at::Tensor variable = leaf(0, 4, 4);
   const autograd::Context context(worker(0));
   const at::Tensor twice =
-      rpc_sync<&devices::twice_at>(worker(0).peer("worker1"), std::string("worker2"), variable);
-  const at::Tensor scaled =
-      rpc_sync<&devices::moved_and_scaled>(worker(0).peer("worker1"), twice, 0);
-  const at::Tensor host = rpc_sync<&devices::to_host>(worker(0).peer("worker1"), scaled);
+      worker(0).peer("worker1").call<&devices::twice_at>(std::string("worker2"), variable);
+  const at::Tensor scaled = worker(0).peer("worker1").call<&devices::moved_and_scaled>(twice, 0);
+  const at::Tensor host = worker(0).peer("worker1").call<&devices::to_host>(scaled);
   EXPECT_TRUE(host.device().is_cpu());
   autograd::backward(context, {host.sum()});
   const at::Tensor gradient = autograd::gradients(context).at(variable);

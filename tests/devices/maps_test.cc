@@ -33,8 +33,8 @@ TEST_P(DeviceMaps, ArgumentsGoByTheMapAndResultsByItsReverse) {
   start_mapped(fake_map({{0, 1}, {1, 0}, {2, 2}}));
   for (const auto& [here, there] : {std::pair(0, 1), std::pair(1, 0), std::pair(2, 2)}) {
     const at::Tensor tensor = numbers(7, here);
-    EXPECT_EQ(rpc_sync<&devices::place>(callee(), tensor), fake(there));
-    const at::Tensor doubled = rpc_sync<&devices::twice>(callee(), tensor);
+    EXPECT_EQ(callee().call<&devices::place>(tensor), fake(there));
+    const at::Tensor doubled = callee().call<&devices::twice>(tensor);
     EXPECT_EQ(doubled.device(), fake_device(here));
     EXPECT_TRUE(at::equal(doubled.cpu(), at::arange(7, at::kFloat) * 2));
   }
@@ -46,8 +46,8 @@ TEST_P(DeviceMaps, CallsToOneselfFollowTheMapToo) {
     options.device_maps["worker0"] = fake_map({{0, 1}, {1, 2}, {2, 0}});
   });
   const Peer self = worker(0).peer("worker0");
-  EXPECT_EQ(rpc_sync<&devices::place>(self, numbers(3, 1)), fake(2));
-  EXPECT_EQ(rpc_sync<&devices::twice>(self, numbers(3, 1)).device(), fake_device(1));
+  EXPECT_EQ(self.call<&devices::place>(numbers(3, 1)), fake(2));
+  EXPECT_EQ(self.call<&devices::twice>(numbers(3, 1)).device(), fake_device(1));
 }
 
 // CDM-08: several devices in a call, results through a cycle.
@@ -55,12 +55,12 @@ TEST_P(DeviceMaps, SeveralDevicesInOneCall) {
   start_mapped(fake_map({{0, 1}, {1, 2}, {2, 0}}));
   const std::vector<at::Tensor> tensors = {numbers(2, 0), numbers(3, 1), at::ones({4}),
                                            numbers(5, 2)};
-  EXPECT_EQ(rpc_sync<&devices::places>(callee(), tensors),
+  EXPECT_EQ(callee().call<&devices::places>(tensors),
             (std::vector<std::string>{fake(1), fake(2), "cpu", fake(0)}));
-  const auto doubled = rpc_sync<&devices::each_twice>(callee(), tensors);
+  const auto doubled = callee().call<&devices::each_twice>(tensors);
   ASSERT_EQ(doubled.size(), 4U);
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(doubled[i].device(), tensors[i].device());
-  const auto made = rpc_sync<&devices::one_on_each>(callee(), 3, 4);
+  const auto made = callee().call<&devices::one_on_each>(3, 4);
   ASSERT_EQ(made.size(), 3U);
   for (int i = 0; i < 3; ++i) {
     const at::Tensor& tensor = made[static_cast<std::size_t>(i)];
@@ -73,10 +73,10 @@ TEST_P(DeviceMaps, SeveralDevicesInOneCall) {
 TEST_P(DeviceMaps, BetweenHostAndDevices) {
   start_mapped(DeviceMap().map(c10::kCPU, fake_device(1)).map(fake_device(2), c10::kCPU));
   const at::Tensor host = at::arange(5, at::kFloat);
-  EXPECT_EQ(rpc_sync<&devices::place>(callee(), host), fake(1));
-  EXPECT_EQ(rpc_sync<&devices::place>(callee(), numbers(5, 2)), "cpu");
-  EXPECT_TRUE(rpc_sync<&devices::twice>(callee(), host).device().is_cpu());
-  const at::Tensor back = rpc_sync<&devices::twice>(callee(), numbers(5, 2));
+  EXPECT_EQ(callee().call<&devices::place>(host), fake(1));
+  EXPECT_EQ(callee().call<&devices::place>(numbers(5, 2)), "cpu");
+  EXPECT_TRUE(callee().call<&devices::twice>(host).device().is_cpu());
+  const at::Tensor back = callee().call<&devices::twice>(numbers(5, 2));
   EXPECT_EQ(back.device(), fake_device(2));
   EXPECT_TRUE(at::equal(back.cpu(), host * 2));
 }
@@ -84,7 +84,7 @@ TEST_P(DeviceMaps, BetweenHostAndDevices) {
 TEST_P(DeviceMaps, ContainersAndStructs) {
   start_mapped(fake_map({{0, 2}, {1, 1}}));
   const devices::Pair pair{numbers(3, 0), {{"second", numbers(4, 1)}}};
-  const devices::Pair swapped = rpc_sync<&devices::swapped>(callee(), pair);
+  const devices::Pair swapped = callee().call<&devices::swapped>(pair);
   EXPECT_EQ(swapped.first.device(), fake_device(1));
   EXPECT_EQ(swapped.first.numel(), 4);
   EXPECT_EQ(swapped.others.at("second").device(), fake_device(0));
@@ -95,24 +95,24 @@ TEST_P(DeviceMaps, TypesShapesAndLayoutsArrive) {
   const c10::Device device = fake_device(0);
   for (const at::ScalarType type : {at::kByte, at::kLong, at::kHalf, at::kBFloat16, at::kDouble}) {
     const at::Tensor tensor = at::arange(6).to(type).to(device);
-    const at::Tensor sum = rpc_sync<&devices::add>(callee(), tensor, tensor);
+    const at::Tensor sum = callee().call<&devices::add>(tensor, tensor);
     EXPECT_EQ(sum.scalar_type(), type);
     EXPECT_TRUE(at::equal(sum.cpu().to(at::kLong), at::arange(6) * 2));
   }
   const at::Tensor booleans = at::ones({3}, at::kBool).to(device);
-  EXPECT_EQ(rpc_sync<&devices::to_host>(callee(), booleans).sum().item<int>(), 3);
+  EXPECT_EQ(callee().call<&devices::to_host>(booleans).sum().item<int>(), 3);
   const at::Tensor matrix = at::arange(12, at::kFloat).view({3, 4});
   const at::Tensor turned = matrix.to(device).t();
-  EXPECT_TRUE(at::equal(rpc_sync<&devices::to_host>(callee(), turned), matrix.t()));
+  EXPECT_TRUE(at::equal(callee().call<&devices::to_host>(turned), matrix.t()));
   const at::Tensor strided = matrix.to(device).select(1, 2);
-  EXPECT_TRUE(at::equal(rpc_sync<&devices::to_host>(callee(), strided), matrix.select(1, 2)));
-  EXPECT_EQ(rpc_sync<&devices::place>(callee(), at::empty({0, 3}).to(device)), fake(1));
+  EXPECT_TRUE(at::equal(callee().call<&devices::to_host>(strided), matrix.select(1, 2)));
+  EXPECT_EQ(callee().call<&devices::place>(at::empty({0, 3}).to(device)), fake(1));
 }
 
 // CDM-11.
 TEST_P(DeviceMaps, ReferencesAreFetchedByTheReverse) {
   start_mapped(fake_map({{0, 1}, {1, 0}}));
-  const RRef<at::Tensor> rref = remote<&devices::twice>(callee(), numbers(4, 0));
+  const RRef<at::Tensor> rref = callee().remote<&devices::twice>(numbers(4, 0));
   for (int i = 0; i < 2; ++i) {
     const at::Tensor fetched = rref.to_here();
     EXPECT_EQ(fetched.device(), fake_device(0));
@@ -126,7 +126,7 @@ TEST_P(DeviceMaps, CallsOfCallsHaveMapsOfTheirOwn) {
     if (rank == 1) options.device_maps["worker2"] = fake_map({{1, 2}});
   });
   const at::Tensor result =
-      rpc_sync<&devices::twice_at>(callee(), std::string("worker2"), numbers(4, 0));
+      callee().call<&devices::twice_at>(std::string("worker2"), numbers(4, 0));
   EXPECT_EQ(result.device(), fake_device(0));
   EXPECT_TRUE(at::equal(result.cpu(), at::arange(4, at::kFloat) * 2));
 }
@@ -135,34 +135,33 @@ TEST_P(DeviceMaps, CallsOfCallsHaveMapsOfTheirOwn) {
 TEST_P(DeviceMaps, ArgumentsWithoutAnEntryAreRefusedAtOnce) {
   start_mapped(fake_map({{0, 1}}));
   for (int i = 0; i < 20; ++i) {
-    const RpcError error = error_of([&] { rpc_async<&devices::twice>(callee(), numbers(3, 1)); });
+    const RpcError error = error_of([&] { callee().async<&devices::twice>(numbers(3, 1)); });
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(error.what(), ::testing::HasSubstr("WorkerOptions::device_maps[\"worker1\"]"));
   }
-  EXPECT_EQ(error_of([&] { remote<&devices::twice>(callee(), numbers(3, 1)); }).code(),
+  EXPECT_EQ(error_of([&] { callee().remote<&devices::twice>(numbers(3, 1)); }).code(),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(rpc_sync<&devices::one_more>(callee(), 1), 2);
+  EXPECT_EQ(callee().call<&devices::one_more>(1), 2);
 }
 
 // CDM-10: at the caller, with to_here() too.
 TEST_P(DeviceMaps, ResultsWithoutAnEntryFailTheCall) {
   start_mapped(fake_map({{0, 1}}));
   for (int i = 0; i < 20; ++i) {
-    const RpcError error =
-        error_of([&] { rpc_sync<&devices::to_device>(callee(), at::ones({3}), 2); });
+    const RpcError error = error_of([&] { callee().call<&devices::to_device>(at::ones({3}), 2); });
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(error.what(), ::testing::HasSubstr("WorkerOptions::device_maps[\"worker1\"]"));
   }
-  const RRef<at::Tensor> rref = remote<&devices::to_device>(callee(), at::ones({3}), 2);
+  const RRef<at::Tensor> rref = callee().remote<&devices::to_device>(at::ones({3}), 2);
   EXPECT_EQ(error_of([&] { rref.to_here(); }).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(rpc_sync<&devices::one_more>(callee(), 1), 2);
+  EXPECT_EQ(callee().call<&devices::one_more>(1), 2);
 }
 
 // CDM-12: what LibTorch says in a handler comes back.
 TEST_P(DeviceMaps, MismatchesInHandlersReachTheCaller) {
   start_mapped(fake_map({{0, 1}, {1, 2}}));
   const RpcError error =
-      error_of([&] { rpc_sync<&devices::add>(callee(), numbers(3, 0), numbers(3, 1)); });
+      error_of([&] { callee().call<&devices::add>(numbers(3, 0), numbers(3, 1)); });
   EXPECT_THAT(error.what(), ::testing::HasSubstr("same device"));
 }
 
@@ -172,7 +171,7 @@ TEST_P(DeviceMaps, ResultsAreOrderedWithTheReadersStream) {
   const at::Tensor tensor = numbers(4, 0);
   set_fake_stream(0, 7);
   take_fake_copy_streams();
-  EXPECT_EQ(rpc_sync<&devices::twice>(callee(), tensor).device(), fake_device(0));
+  EXPECT_EQ(callee().call<&devices::twice>(tensor).device(), fake_device(0));
   set_fake_stream(0, 0);
   // The argument's, at the callee, and the result's here.
   const std::vector<c10::Stream> streams = take_fake_copy_streams();
@@ -265,10 +264,10 @@ TEST(DeviceMapChecks, InOpenMembershipTheCallSaysSo) {
   const Worker second = start("second", {});
   ASSERT_TRUE(eventually([&] { return first.workers().size() == 2; }));
   const Peer peer = first.peer("second");
-  const RpcError error = error_of([&] { rpc_sync<&devices::twice>(peer, numbers(3, 0)); });
+  const RpcError error = error_of([&] { peer.call<&devices::twice>(numbers(3, 0)); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(error.what(), ::testing::HasSubstr("privateuseone:6"));
-  EXPECT_EQ(rpc_sync<&devices::one_more>(peer, 1), 2);
+  EXPECT_EQ(peer.call<&devices::one_more>(1), 2);
   second.shutdown();
   first.shutdown();
 }

@@ -153,26 +153,26 @@ TEST(FakeStreams, FindWhatReadsBeforeItMay) {
 
 TEST_P(StreamOrder, ReplyOfAnAsyncHandler) {
   start_mapped();
-  const at::Tensor result = rpc_sync<&devices::twice_on_side>(callee(), numbers(9, 0));
+  const at::Tensor result = callee().call<&devices::twice_on_side>(numbers(9, 0));
   EXPECT_TRUE(at::equal((result + 1).cpu(), at::arange(9, at::kFloat) * 2 + 1));
 }
 
 TEST_P(StreamOrder, ReplyOfAnAsyncHandlerByThePlane) {
   FakePlanes planes;
   start_mapped(&planes);
-  const at::Tensor result = rpc_sync<&devices::twice_on_side>(callee(), numbers(8192, 0));
+  const at::Tensor result = callee().call<&devices::twice_on_side>(numbers(8192, 0));
   EXPECT_TRUE(at::equal((result + 1).cpu(), at::arange(8192, at::kFloat) * 2 + 1));
   EXPECT_EQ(planes.stats().copied, 2);
   // Its bytes again, by the other road.
   planes.set_fault(FakePlanes::Fault::kFail);
-  const at::Tensor fetched = rpc_sync<&devices::twice_on_side>(callee(), numbers(8192, 0));
+  const at::Tensor fetched = callee().call<&devices::twice_on_side>(numbers(8192, 0));
   EXPECT_TRUE(at::equal((fetched + 1).cpu(), at::arange(8192, at::kFloat) * 2 + 1));
   finish();
 }
 
 TEST_P(StreamOrder, ContinuationsAtTheCallee) {
   start_mapped();
-  const at::Tensor result = rpc_sync<&devices::four_times_by_then>(callee(), numbers(9, 0));
+  const at::Tensor result = callee().call<&devices::four_times_by_then>(numbers(9, 0));
   EXPECT_TRUE(at::equal(result.cpu(), at::arange(9, at::kFloat) * 4));
 }
 
@@ -208,26 +208,26 @@ TEST_P(StreamOrder, FuturesOfSeveral) {
 
 TEST_P(StreamOrder, ValuesThatARemoteCallKeeps) {
   start_mapped();
-  const RRef<at::Tensor> doubled = remote<&devices::twice_on_side>(callee(), numbers(9, 0));
+  const RRef<at::Tensor> doubled = callee().remote<&devices::twice_on_side>(numbers(9, 0));
   EXPECT_TRUE(at::equal((doubled.to_here() + 1).cpu(), at::arange(9, at::kFloat) * 2 + 1));
-  const RRef<devices::Held> held = remote<&devices::hold_on_side>(callee(), numbers(9, 0));
-  EXPECT_TRUE(at::equal(rpc_sync<&devices::held_tensor>(callee(), held).cpu(),
-                        at::arange(9, at::kFloat) * 2));
+  const RRef<devices::Held> held = callee().remote<&devices::hold_on_side>(numbers(9, 0));
+  EXPECT_TRUE(
+      at::equal(callee().call<&devices::held_tensor>(held).cpu(), at::arange(9, at::kFloat) * 2));
 }
 
 // A future without a value says that something is done.
 TEST_P(StreamOrder, WhatAHandlerChangesOnItsOtherStream) {
   start_mapped();
-  rpc_sync<&devices::scale_weight_on_side>(callee());
-  const at::Tensor weight = rpc_sync<&devices::read_weight>(callee());
+  callee().call<&devices::scale_weight_on_side>();
+  const at::Tensor weight = callee().call<&devices::read_weight>();
   EXPECT_TRUE(at::equal(weight.cpu(), at::arange(4, at::kFloat) * 3));
 }
 
 TEST_P(StreamOrder, GradientsOfAHandlersOtherStream) {
   start_mapped();
   const autograd::Context context(worker(0));
-  rpc_sync<&devices::backward_on_side>(callee());
-  const at::Tensor gradient = rpc_sync<&devices::gradient_of_weight>(callee());
+  callee().call<&devices::backward_on_side>();
+  const at::Tensor gradient = callee().call<&devices::gradient_of_weight>();
   EXPECT_TRUE(at::equal(gradient.cpu(), at::full({4}, 6.0F)));
 }
 
@@ -236,7 +236,7 @@ TEST_P(StreamOrder, GradientsThroughAnAsyncHandler) {
   start_mapped();
   const at::Tensor argument = numbers(9, 0).requires_grad_(true);
   const autograd::Context context(worker(0));
-  const at::Tensor result = rpc_sync<&devices::four_times_by_then>(callee(), argument);
+  const at::Tensor result = callee().call<&devices::four_times_by_then>(argument);
   autograd::backward(context, {(result * result).sum()});
   EXPECT_TRUE(
       at::equal(autograd::gradients(context).at(argument).cpu(), at::arange(9, at::kFloat) * 32));

@@ -41,7 +41,7 @@ void send(const sinew::Worker& worker, int messages) {
     for (const sinew::WorkerInfo& peer : worker.workers()) {
       if (peer.rank == worker.rank()) continue;
       const auto size = static_cast<std::int64_t>(random() % (63 * kMiB)) + kMiB;
-      echoes.push_back(worker.rpc_async<&echo>(peer.name, at::full({size}, i % 100, at::kByte)));
+      echoes.push_back(worker.peer(peer.name).async<&echo>(at::full({size}, i % 100, at::kByte)));
     }
     for (const auto& each : echoes) {
       const at::Tensor& came = each.wait();

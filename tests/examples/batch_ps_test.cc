@@ -27,17 +27,16 @@ class BatchPsTest : public sinew::testing::ClusterTest {
   void start_team(int trainers) {
     start(1 + trainers, all_methods(),
           [](int, sinew::WorkerOptions& options) { options.num_threads = 1; });
-    server_ = worker(0).remote<BatchServer>(0, kRate, kSeed, std::string());
+    server_ = worker(0).peer(0).remote<BatchServer>(kRate, kSeed, std::string());
     server_.call<&BatchServer::set_trainers>(static_cast<std::size_t>(trainers));
     for (int rank = 1; rank <= trainers; ++rank) {
-      trainers_.push_back(
-          sinew::remote<Trainer>(worker(0).peer(rank), rank, kBatch, kSeed, std::string()));
+      trainers_.push_back(worker(0).peer(rank).remote<Trainer>(rank, kBatch, kSeed, std::string()));
     }
   }
   std::vector<double> train(std::int64_t steps) {
     std::vector<sinew::Future<double>> running;
     for (const auto& trainer : trainers_) {
-      running.push_back(sinew::rpc_async<&Trainer::train>(trainer, server_, steps));
+      running.push_back(trainer.async<&Trainer::train>(server_, steps));
     }
     std::vector<double> losses;
     for (const auto& one : running) losses.push_back(one.wait());
@@ -93,12 +92,12 @@ TEST_P(BatchPsTest, LearnsTheSpirals) {
 TEST_P(BatchPsTest, RefusesGradientsOfAnotherModel) {
   start_team(1);
   const Parameters before = server_.call<&BatchServer::parameters>();
-  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&BatchServer::update>(server_, Gradients()); }).what(),
+  EXPECT_THAT(error_of([&] { server_.call<&BatchServer::update>(Gradients()); }).what(),
               HasSubstr("parameters"));
   Parameters wrong = before;
   wrong.back() = at::zeros({1});
   EXPECT_THAT(error_of([&] {
-                sinew::rpc_sync<&BatchServer::update>(server_, Gradients{"", wrong});
+                server_.call<&BatchServer::update>(Gradients{"", wrong});
               }).what(),
               HasSubstr("another shape"));
   EXPECT_EQ(server_.call<&BatchServer::steps>(), 0);

@@ -64,7 +64,7 @@ TEST_P(InferenceServerTest, ABatchAnswersAsSingleRequestsDo) {
   const at::Tensor rows = at::randn({6, kWidth});
   std::vector<sinew::Future<at::Tensor>> together;
   for (const at::Tensor& row : rows.unbind()) {
-    together.push_back(sinew::rpc_async<&Classifier::scores>(shared_, row));
+    together.push_back(shared_.async<&Classifier::scores>(row));
   }
   batching.max_batch = 1;
   Classifier alone(network(), batching);
@@ -82,11 +82,11 @@ TEST_P(InferenceServerTest, ARequestOfAnotherShapeFailsAlone) {
   batching.max_batch = 2;
   batching.max_wait = sinew::kNoTimeout;
   start_server(batching);
-  const auto right = sinew::rpc_async<&Classifier::scores>(shared_, at::randn({kWidth}));
+  const auto right = shared_.async<&Classifier::scores>(at::randn({kWidth}));
   const sinew::RpcError error =
-      error_of([&] { sinew::rpc_sync<&Classifier::scores>(shared_, at::randn({kWidth + 1})); });
+      error_of([&] { shared_.call<&Classifier::scores>(at::randn({kWidth + 1})); });
   EXPECT_THAT(error.message(), HasSubstr("a request is 8 floats"));
-  sinew::rpc_sync<&Classifier::scores>(shared_, at::randn({kWidth}));
+  shared_.call<&Classifier::scores>(at::randn({kWidth}));
   right.wait();
 }
 
@@ -97,7 +97,7 @@ TEST_P(InferenceServerTest, ClientsGetAllAnswers) {
   std::vector<sinew::Future<Answers>> clients;
   for (const double rate : {0.0, 5000.0}) {
     const Load load = {50, 3, rate, kWidth, 1};
-    clients.push_back(worker(0).rpc_async<&make_requests>(rate == 0 ? 1 : 2, shared_, load));
+    clients.push_back(worker(0).peer(rate == 0 ? 1 : 2).async<&make_requests>(shared_, load));
   }
   for (const Answers& answers : sinew::wait_all(std::move(clients))) {
     EXPECT_EQ(answers.latencies_ms.size(), 50u);

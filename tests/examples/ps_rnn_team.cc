@@ -98,7 +98,7 @@ std::vector<at::Tensor> values_of(const Training& training) {
   }
   values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(shards));
   values.insert(values.begin(), table);
-  for (const at::Tensor& one : sinew::rpc_sync<&Trainer::parameters>(training.trainers().front())) {
+  for (const at::Tensor& one : training.trainers().front().call<&Trainer::parameters>()) {
     values.push_back(one.clone());
   }
   return values;

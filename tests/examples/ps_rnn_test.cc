@@ -157,8 +157,8 @@ TEST_P(PsRnnTest, SeveralTrainersShareTheServersAndMeetAfterEachRound) {
   const Loss loss = training.round(4);
   EXPECT_EQ(loss.words, 2 * 4 * options_.batch * options_.bptt);
   EXPECT_GT(loss.mean(), 0);
-  const auto first = sinew::rpc_sync<&Trainer::parameters>(training.trainers()[0]);
-  const auto second = sinew::rpc_sync<&Trainer::parameters>(training.trainers()[1]);
+  const auto first = training.trainers()[0].call<&Trainer::parameters>();
+  const auto second = training.trainers()[1].call<&Trainer::parameters>();
   for (std::size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(at::equal(first[i], second[i]));
   const std::vector<at::Tensor> after = values_of(training);
   for (std::size_t i = 0; i < after.size(); ++i) {

@@ -20,10 +20,10 @@ int main(int argc, char** argv) {
     for (const std::int64_t size : {64L << 10, 1L << 20, 16L << 20, 256L << 20}) {
       const at::Tensor tensor =
           at::zeros({size}, at::TensorOptions().dtype(at::kByte).device("cuda:0"));
-      for (int i = 0; i < 5; ++i) sinew::rpc_sync<&gpu::take>(peer, tensor);
+      for (int i = 0; i < 5; ++i) peer.call<&gpu::take>(tensor);
       const int rounds = size < (16L << 20) ? 200 : 20;
       const auto start = std::chrono::steady_clock::now();
-      for (int i = 0; i < rounds; ++i) sinew::rpc_sync<&gpu::take>(peer, tensor);
+      for (int i = 0; i < rounds; ++i) peer.call<&gpu::take>(tensor);
       const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
       std::printf("sinew %10ld bytes %8.3f GB/s\n", static_cast<long>(size),
                   static_cast<double>(size) * rounds / time.count() / 1e9);

@@ -125,7 +125,7 @@ void check_one(const sinew::Worker& worker, const sinew::Peer& peer) {
   check("one tensor", [&] {
     const ByPlane plane(worker);
     const at::Tensor tensor = at::arange(100'000, kGpu);
-    const bool right = at::equal(sinew::rpc_sync<&gpu::twice>(peer, tensor), tensor * 2);
+    const bool right = at::equal(peer.call<&gpu::twice>(tensor), tensor * 2);
     plane.check(1, 1);
     return right;
   });
@@ -138,7 +138,7 @@ void check_sizes_and_types(const sinew::Worker& worker, const sinew::Peer& peer)
       check(std::string("twice of ") + std::to_string(size) + " " + c10::toString(type), [&] {
         const ByPlane plane(worker);
         const at::Tensor tensor = at::arange(size).remainder(50).to(type).to(kGpu);
-        const at::Tensor result = sinew::rpc_sync<&gpu::twice>(peer, tensor);
+        const at::Tensor result = peer.call<&gpu::twice>(tensor);
         const bool right = result.device() == kGpu && at::equal(result, tensor * 2);
         const std::int64_t by_plane = size >= 100'000 ? 1 : 0;
         plane.check(by_plane, by_plane);
@@ -150,14 +150,14 @@ void check_sizes_and_types(const sinew::Worker& worker, const sinew::Peer& peer)
 
 void check_maps(const sinew::Peer& peer, const sinew::Peer& self) {
   check("CDM-05: the argument arrives on the mapped device",
-        [&] { return sinew::rpc_sync<&gpu::place>(peer, at::ones({3}, kGpu)) == "cuda:0"; });
+        [&] { return peer.call<&gpu::place>(at::ones({3}, kGpu)) == "cuda:0"; });
   check("CDM-11: to_here", [&] {
-    const auto rref = sinew::remote<&gpu::on_gpu>(peer, std::int64_t{100'000});
+    const auto rref = peer.remote<&gpu::on_gpu>(std::int64_t{100'000});
     return rref.to_here().device() == kGpu && rref.to_here().sum().item<float>() == 100'000;
   });
   check("CDM-09: no map for oneself", [&] {
     return fails(sinew::ErrorCode::kInvalidArgument,
-                 [&] { sinew::rpc_sync<&gpu::place>(self, at::ones({3}, kGpu)); });
+                 [&] { self.call<&gpu::place>(at::ones({3}, kGpu)); });
   });
 }
 
@@ -172,7 +172,7 @@ void check_streams(const sinew::Worker& worker, const sinew::Peer& peer) {
       for (int i = 0; i < 20; ++i) {
         at::Tensor work = at::full({1024, 1024}, i + 1.0F, kGpu);
         for (int k = 0; k < 20; ++k) work = work.matmul(at::eye(1024, kGpu));
-        results.push_back(sinew::rpc_async<&gpu::busy_sum>(peer, work));
+        results.push_back(peer.async<&gpu::busy_sum>(work));
       }
       for (int i = 0; i < 20; ++i) {
         const float sum = results[static_cast<std::size_t>(i)].take().item<float>();
@@ -194,7 +194,7 @@ void check_side_streams_of_handlers(const sinew::Worker& worker, const sinew::Pe
       const ByPlane plane(worker);
       for (int i = 1; i <= 5; ++i) {
         const at::Tensor tensor = at::full({size}, i, kGpu);
-        const at::Tensor result = sinew::rpc_sync<&gpu::thrice_on_side>(peer, tensor);
+        const at::Tensor result = peer.call<&gpu::thrice_on_side>(tensor);
         if (!at::equal(result, tensor * 3)) return false;
       }
       plane.check(5 * by_plane, 5 * by_plane);
@@ -212,13 +212,13 @@ void check_side_streams_of_handlers(const sinew::Worker& worker, const sinew::Pe
     });
     check("a reference" + what, [&] {
       const at::Tensor tensor = at::full({size}, 12.0F, kGpu);
-      const auto rref = sinew::remote<&gpu::thrice_on_side>(peer, tensor);
+      const auto rref = peer.remote<&gpu::thrice_on_side>(tensor);
       return at::equal(rref.to_here(), tensor * 3);
     });
     check("gradients" + what, [&] {
       const at::Tensor tensor = at::full({size}, 13.0F, kGpu).requires_grad_(true);
       const sinew::autograd::Context context(worker);
-      const at::Tensor result = sinew::rpc_sync<&gpu::thrice_on_side>(peer, tensor);
+      const at::Tensor result = peer.call<&gpu::thrice_on_side>(tensor);
       sinew::autograd::backward(context, {(result * result).sum()});
       const at::Tensor gradient = sinew::autograd::gradients(context).at(tensor);
       return at::equal(gradient, at::full({size}, 18.0F * 13, kGpu));
@@ -231,7 +231,7 @@ void check_gradients(const sinew::Worker& worker, const sinew::Peer& peer) {
     const at::Tensor a = at::rand({256, 256}, kGpu).requires_grad_(true);
     const at::Tensor b = at::rand({256, 256}, kGpu).requires_grad_(true);
     const sinew::autograd::Context context(worker);
-    const at::Tensor result = sinew::rpc_sync<&gpu::product>(peer, a, b);
+    const at::Tensor result = peer.call<&gpu::product>(a, b);
     sinew::autograd::backward(context, {result.sum()});
     const at::Tensor ones = at::ones({256, 256}, kGpu);
     for (const auto& [variable, gradient] : sinew::autograd::gradients(context)) {
@@ -255,7 +255,7 @@ void check_captures(const sinew::Worker& worker, const sinew::Peer& peer) {
       graph.capture_begin();
       captured.add_(1);
       std::thread([&] {
-        for (int i = 0; i < 20; ++i) sinew::rpc_sync<&gpu::twice>(peer, tensor);
+        for (int i = 0; i < 20; ++i) peer.call<&gpu::twice>(tensor);
       }).join();
       graph.capture_end();
       graph.replay();
@@ -269,8 +269,8 @@ void check_captures(const sinew::Worker& worker, const sinew::Peer& peer) {
     at::cuda::CUDAGraph graph;
     const c10::cuda::CUDAStreamGuard side(c10::cuda::getStreamFromPool());
     graph.capture_begin();
-    const bool refused = fails(sinew::ErrorCode::kFailedPrecondition,
-                               [&] { sinew::rpc_sync<&gpu::twice>(peer, tensor); });
+    const bool refused =
+        fails(sinew::ErrorCode::kFailedPrecondition, [&] { peer.call<&gpu::twice>(tensor); });
     graph.capture_end();
     return refused;
   });
@@ -287,9 +287,9 @@ void check_late(const sinew::Worker& worker, const sinew::Peer& peer) {
       const auto begin = std::chrono::steady_clock::now();
       sinew::CallOptions patient;
       patient.timeout = std::chrono::seconds(100);
-      auto later = sinew::rpc_async<&gpu::twice>(peer.with(patient), tensor * 3);
+      auto later = peer.with(patient).async<&gpu::twice>(tensor * 3);
       // Others are not kept waiting.
-      sinew::rpc_sync<&gpu::on_gpu>(peer, std::int64_t{100'000});
+      peer.call<&gpu::on_gpu>(std::int64_t{100'000});
       const std::chrono::duration<double> others = std::chrono::steady_clock::now() - begin;
       const bool right = at::equal(later.take(), tensor * 6);
       const std::chrono::duration<double> all = std::chrono::steady_clock::now() - begin;
@@ -312,8 +312,8 @@ void check_all(const sinew::Worker& worker, int rank, int world) {
         if (other == rank) continue;
         for (const std::int64_t size : {20'000, 1'000'000}) {
           const at::Tensor tensor = at::rand({size}, kGpu);
-          results.emplace_back(tensor, sinew::rpc_async<&gpu::twice>(
-                                           worker.peer("gpu" + std::to_string(other)), tensor));
+          results.emplace_back(
+              tensor, worker.peer("gpu" + std::to_string(other)).async<&gpu::twice>(tensor));
         }
       }
       for (auto& [tensor, result] : results) {
@@ -331,9 +331,9 @@ void check_loss(const sinew::Worker& worker, const sinew::Peer& peer) {
   check("calls fail when their process ends", [&] {
     std::vector<sinew::Future<at::Tensor>> results;
     for (int i = 0; i < 8; ++i) {
-      results.push_back(sinew::rpc_async<&gpu::twice>(peer, at::ones({20'000'000}, kGpu)));
+      results.push_back(peer.async<&gpu::twice>(at::ones({20'000'000}, kGpu)));
     }
-    fails(sinew::ErrorCode::kUnavailable, [&] { sinew::rpc_sync<&gpu::end_process>(peer); });
+    fails(sinew::ErrorCode::kUnavailable, [&] { peer.call<&gpu::end_process>(); });
     // Some may have been answered before.
     for (auto& result : results) {
       try {
@@ -343,7 +343,7 @@ void check_loss(const sinew::Worker& worker, const sinew::Peer& peer) {
       }
     }
     return fails(sinew::ErrorCode::kUnavailable,
-                 [&] { sinew::rpc_sync<&gpu::place>(peer, at::ones({3}, kGpu)); });
+                 [&] { peer.call<&gpu::place>(at::ones({3}, kGpu)); });
   });
   check("the GPU still works", [] { return at::ones({1000}, kGpu).sum().item<float>() == 1000; });
 }
@@ -351,12 +351,12 @@ void check_loss(const sinew::Worker& worker, const sinew::Peer& peer) {
 // The other process ends, and another one takes its rank: tensors go by the plane again.
 void check_restart(const sinew::Worker& worker, const sinew::Peer& peer) {
   check_one(worker, peer);
-  fails(sinew::ErrorCode::kUnavailable, [&] { sinew::rpc_sync<&gpu::end_process>(peer); });
+  fails(sinew::ErrorCode::kUnavailable, [&] { peer.call<&gpu::end_process>(); });
   check("calls reach the process that was started again", [&] {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (true) {
       try {
-        return sinew::rpc_sync<&gpu::place>(worker.peer("gpu1"), at::ones({3}, kGpu)) == "cuda:0";
+        return worker.peer("gpu1").call<&gpu::place>(at::ones({3}, kGpu)) == "cuda:0";
       } catch (const sinew::RpcError&) {
         if (std::chrono::steady_clock::now() > limit) throw;
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -398,8 +398,7 @@ int run_part(const std::string& part, int rank, int world, const std::string& fi
   sinew::ShutdownOptions how;
   how.graceful = part == "all";
   if (part != "all" && part != "loss") {
-    fails(sinew::ErrorCode::kUnavailable,
-          [&] { sinew::rpc_sync<&gpu::end_process>(worker.peer("gpu1")); });
+    fails(sinew::ErrorCode::kUnavailable, [&] { worker.peer("gpu1").call<&gpu::end_process>(); });
   }
   worker.shutdown(how);
   return failures;

@@ -218,7 +218,7 @@ TEST(GroupLifetime, ABackendThatDoesNotStartAtOneRankIsToldToAll) {
     GroupOptions options = ranks.options(rank);
     // Of a network for documentation: nobody has it.
     if (rank == 1) options.bind_address = "192.0.2.1";
-    options.in_the_clear = true;
+    options.allow_unencrypted = true;
     const RpcError error = error_of([&] { init_process_group(options); });
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
     EXPECT_THAT(error.message(),

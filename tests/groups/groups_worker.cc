@@ -67,7 +67,7 @@ std::string start_group(State& state, const Arguments& arguments) {
   options.timeout = std::chrono::milliseconds(number(arguments, "timeout_ms", 60'000));
   if (arguments.count("name") != 0) options.name = arguments.at("name");
   if (arguments.count("bind") != 0) options.bind_address = arguments.at("bind");
-  options.in_the_clear = arguments.count("bind") != 0 || arguments.count("clear") != 0;
+  options.allow_unencrypted = arguments.count("bind") != 0 || arguments.count("clear") != 0;
   if (arguments.count("over") != 0) {
     options.worker = state.worker;
   } else {
@@ -102,7 +102,7 @@ std::string run(State& state, const std::string& command, const Arguments& argum
                                      number(arguments, "mib", 0));
   }
   if (command == "call") {
-    return absl::StrCat(state.worker.rpc_sync<&twice>(arguments.at("to"), std::int64_t{21}));
+    return absl::StrCat(state.worker.peer(arguments.at("to")).call<&twice>(std::int64_t{21}));
   }
   if (command == "destroy") {
     state.group.destroy();

@@ -93,7 +93,7 @@ TEST_P(StoreTest, ATimeoutNamesTheKeysThatAreMissing) {
   EXPECT_EQ(wait.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_THAT(wait.message(), HasSubstr("lacks the keys 'x', 'y'"));
   // Of the store itself.
-  const RpcError own = error_of([&] { second_.with_timeout(50ms).get("missing"); });
+  const RpcError own = error_of([&] { second_.within(50ms).get("missing"); });
   EXPECT_EQ(own.code(), ErrorCode::kDeadlineExceeded);
   // It can be used afterwards.
   EXPECT_EQ(second_.get("there"), "");
@@ -153,7 +153,7 @@ TEST_P(StoreTest, WhatMakesNoSenseIsRefused) {
   EXPECT_EQ(code([&] { first_.set("k", std::string(Store::kMaxValueBytes + 1, 'v')); }),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(code([&] { first_.get("k", {0ms}); }), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code([&] { first_.with_timeout(-1s); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code([&] { first_.within(-1s); }), ErrorCode::kInvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest,

@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   sinew::Worker worker = sinew::init_rpc(options);
   const at::Tensor six =
       worker.peer("alone").call<&app::scaled>(at::full({2}, 3.0), app::Settings{2.0, 7});
-  const auto counter = worker.remote<app::Counter>("alone");
+  const auto counter = worker.peer("alone").remote<app::Counter>();
   const std::int64_t total = counter.call<&app::Counter::add>(42);
   worker.shutdown();
   if (!six.equal(at::full({2}, 6.0)) || total != 42) return 1;

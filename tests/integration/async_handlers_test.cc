@@ -101,7 +101,7 @@ SINEW_METHOD(async_handlers::Forwarder::by_static, async_handlers::Forwarder::by
 namespace async_handlers {
 
 sinew::Future<int> add_at(int rank, int a, int b) {
-  return sinew::current_worker().rpc_async<&add>(rank, a, b);
+  return sinew::current_worker().peer(rank).async<&add>(a, b);
 }
 sinew::Future<int> Forwarder::by_static(int a, int b) { return add_at(2, a, b); }
 sinew::Future<int> Forwarder::by_member(int a, int b) const { return add_at(2, a, b); }
@@ -110,7 +110,7 @@ sinew::Future<int> sum_of_all() {
   const sinew::Worker worker = sinew::current_worker();
   std::vector<sinew::Future<int>> parts;
   for (const sinew::WorkerInfo& peer : worker.workers()) {
-    parts.push_back(worker.rpc_async<&add>(peer, peer.rank, 1));
+    parts.push_back(worker.peer(peer).async<&add>(peer.rank, 1));
   }
   return sinew::collect_all(std::move(parts)).then([](const std::vector<int>& values) {
     int sum = 0;
@@ -121,14 +121,14 @@ sinew::Future<int> sum_of_all() {
 
 sinew::Future<std::string> method_in_continuation() {
   const sinew::Worker worker = sinew::current_worker();
-  return worker.rpc_async<&quick>(0).then([worker](int) {
+  return worker.peer(0).async<&quick>().then([worker](int) {
     const sinew::CallContext& call = sinew::CallContext::current();
     return call.method() + " at " + call.worker().name() + " for " + call.caller().name;
   });
 }
 
 sinew::Future<sinew::RRef<int>> make_at(int rank, int a, int b) {
-  const auto sum = sinew::remote<&add>(sinew::current_worker().peer(rank), a, b);
+  const auto sum = sinew::current_worker().peer(rank).remote<&add>(a, b);
   return sum.created().then([sum] { return sum; });
 }
 
@@ -136,7 +136,7 @@ sinew::Future<int> hop(int hops) {
   if (hops == 0) return sinew::make_ready_future(0);
   const sinew::Worker worker = sinew::current_worker();
   const int next = (worker.rank() + 1) % static_cast<int>(worker.workers().size());
-  return worker.rpc_async<&hop>(next, hops - 1).then([](int below) { return below + 1; });
+  return worker.peer(next).async<&hop>(hops - 1).then([](int below) { return below + 1; });
 }
 
 }  // namespace async_handlers
@@ -185,58 +185,58 @@ class AsyncHandlersTest : public testing::ClusterTest {
 SINEW_INSTANTIATE_CLUSTER_TEST(AsyncHandlersTest);
 
 TEST_P(AsyncHandlersTest, AnswerOfAThirdWorker) {
-  EXPECT_EQ(rpc_sync<&async_handlers::add_at>(callee(), 2, 3, 4), 7);
-  EXPECT_EQ(rpc_async<&async_handlers::add_at>(callee(), 2, 3, 4).take(), 7);
-  EXPECT_EQ(remote<&async_handlers::add_at>(callee(), 2, 3, 4).to_here(), 7);
-  EXPECT_EQ(rpc_sync<&async_handlers::add_at>(callee(), 0, 3, 4), 7) << "of the caller";
-  EXPECT_EQ(rpc_sync<&async_handlers::add_at>(callee(), 1, 3, 4), 7) << "of itself";
+  EXPECT_EQ(callee().call<&async_handlers::add_at>(2, 3, 4), 7);
+  EXPECT_EQ(callee().async<&async_handlers::add_at>(2, 3, 4).take(), 7);
+  EXPECT_EQ(callee().remote<&async_handlers::add_at>(2, 3, 4).to_here(), 7);
+  EXPECT_EQ(callee().call<&async_handlers::add_at>(0, 3, 4), 7) << "of the caller";
+  EXPECT_EQ(callee().call<&async_handlers::add_at>(1, 3, 4), 7) << "of itself";
   std::vector<RRef<int>> kept;
-  for (int i = 0; i < 20; ++i) kept.push_back(remote<&async_handlers::add_at>(callee(), 2, i, 1));
+  for (int i = 0; i < 20; ++i) kept.push_back(callee().remote<&async_handlers::add_at>(2, i, 1));
   for (int i = 0; i < 20; ++i) EXPECT_EQ(kept[static_cast<std::size_t>(i)].to_here(), i + 1);
 }
 
 TEST_P(AsyncHandlersTest, StaticAndOrdinaryMembers) {
-  EXPECT_EQ(rpc_sync<&Forwarder::by_static>(callee(), 1, 2), 3);
-  EXPECT_EQ(remote<&Forwarder::by_static>(callee(), 1, 2).to_here(), 3);
-  const auto forwarder = remote<Forwarder>(callee());
-  EXPECT_EQ(rpc_sync<&Forwarder::by_member>(forwarder, 1, 2), 3);
-  EXPECT_EQ(rpc_async<&Forwarder::by_member>(forwarder, 1, 2).take(), 3);
-  EXPECT_EQ(remote<&Forwarder::by_member>(forwarder, 1, 2).to_here(), 3);
+  EXPECT_EQ(callee().call<&Forwarder::by_static>(1, 2), 3);
+  EXPECT_EQ(callee().remote<&Forwarder::by_static>(1, 2).to_here(), 3);
+  const auto forwarder = callee().remote<Forwarder>();
+  EXPECT_EQ(forwarder.call<&Forwarder::by_member>(1, 2), 3);
+  EXPECT_EQ(forwarder.async<&Forwarder::by_member>(1, 2).take(), 3);
+  EXPECT_EQ(forwarder.remote<&Forwarder::by_member>(1, 2).to_here(), 3);
 }
 
 TEST_P(AsyncHandlersTest, PendingAnswersHoldNoThread) {
   constexpr int kPending = 200;
-  const auto parking = remote<Parking>(callee());
+  const auto parking = callee().remote<Parking>();
   std::vector<Future<int>> parked;
-  for (int i = 0; i < kPending; ++i) parked.push_back(rpc_async<&Parking::park>(parking));
+  for (int i = 0; i < kPending; ++i) parked.push_back(parking.async<&Parking::park>());
   ASSERT_TRUE(async_handlers::gate.wait_for_arrivals(kPending));
   // The creating call counts until its own thread is through with it.
   EXPECT_EVENTUALLY(worker(1).counters().at("rpc.server_active_calls"), kPending);
   EXPECT_EQ(worker(1).counters().at("rpc.blocked_threads"), 0);
   EXPECT_LT(worker(1).counters().at("rpc.threads"), 20);
   EXPECT_EQ(worker(1).counters().at("rpc.max_threads"), 2);
-  EXPECT_EQ(rpc_sync<&async_handlers::quick>(callee()), 1);
-  rpc_sync<&Parking::release>(parking, 5);
+  EXPECT_EQ(callee().call<&async_handlers::quick>(), 1);
+  parking.call<&Parking::release>(5);
   for (const int value : wait_all(std::move(parked))) EXPECT_EQ(value, 5);
 }
 
 TEST_P(AsyncHandlersTest, VoidAnswers) {
-  const auto parking = remote<Parking>(callee());
-  const Future<void> parked = rpc_async<&Parking::park_void>(parking);
-  const auto kept = remote<&Parking::park_void>(parking);
+  const auto parking = callee().remote<Parking>();
+  const Future<void> parked = parking.async<&Parking::park_void>();
+  const auto kept = parking.remote<&Parking::park_void>();
   ASSERT_TRUE(async_handlers::gate.wait_for_arrivals(2));
   EXPECT_FALSE(parked.done());
-  rpc_sync<&Parking::release>(parking, 5);
+  parking.call<&Parking::release>(5);
   parked.wait();
   EXPECT_EQ(kept.to_here(), std::monostate());
 }
 
 TEST_P(AsyncHandlersTest, AnswersThatFail) {
-  const auto parking = remote<Parking>(callee());
-  const Future<int> parked = rpc_async<&Parking::park>(parking);
-  const auto kept = remote<&Parking::park>(parking);
+  const auto parking = callee().remote<Parking>();
+  const Future<int> parked = parking.async<&Parking::park>();
+  const auto kept = parking.remote<&Parking::park>();
   ASSERT_TRUE(async_handlers::gate.wait_for_arrivals(2));
-  rpc_sync<&Parking::fail>(parking);
+  parking.call<&Parking::fail>();
   for (const RpcError& error :
        {error_of([&] { parked.wait(); }), error_of([&] { kept.to_here(); })}) {
     EXPECT_EQ(error.code(), ErrorCode::kDataLoss);
@@ -246,44 +246,41 @@ TEST_P(AsyncHandlersTest, AnswersThatFail) {
 }
 
 TEST_P(AsyncHandlersTest, AnswerThatNobodyGivesIsAnError) {
-  const auto parking = remote<Parking>(callee());
-  const Future<int> parked = rpc_async<&Parking::park>(parking);
+  const auto parking = callee().remote<Parking>();
+  const Future<int> parked = parking.async<&Parking::park>();
   ASSERT_TRUE(async_handlers::gate.wait_for_arrivals(1));
-  rpc_sync<&Parking::abandon>(parking);
+  parking.call<&Parking::abandon>();
   EXPECT_EQ(error_of([&] { parked.wait(); }).code(), ErrorCode::kCancelled);
 }
 
 TEST_P(AsyncHandlersTest, AnswerAfterTheTimeIsDropped) {
-  const auto parking = remote<Parking>(callee());
+  const auto parking = callee().remote<Parking>();
   CallOptions options;
   options.timeout = std::chrono::milliseconds(30);
-  EXPECT_EQ(error_of([&] { rpc_sync<&Parking::park>(parking.with(options)); }).code(),
+  EXPECT_EQ(error_of([&] { parking.with(options).call<&Parking::park>(); }).code(),
             ErrorCode::kDeadlineExceeded);
-  rpc_sync<&Parking::release>(parking, 1);
-  EXPECT_EQ(rpc_sync<&Parking::park>(parking), 1);
+  parking.call<&Parking::release>(1);
+  EXPECT_EQ(parking.call<&Parking::park>(), 1);
   EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
 }
 
 TEST_P(AsyncHandlersTest, FanOut) {
-  EXPECT_EQ(rpc_sync<&async_handlers::sum_of_all>(callee()), 0 + 1 + 2 + 3);
+  EXPECT_EQ(callee().call<&async_handlers::sum_of_all>(), 0 + 1 + 2 + 3);
 }
 
 TEST_P(AsyncHandlersTest, ContinuationsKnowTheCallThatTheyBelongTo) {
-  EXPECT_EQ(rpc_sync<&async_handlers::method_in_continuation>(callee()),
+  EXPECT_EQ(callee().call<&async_handlers::method_in_continuation>(),
             "async_handlers::method_in_continuation at worker1 for worker0");
 }
 
 TEST_P(AsyncHandlersTest, ReferenceAsALateAnswer) {
-  const RRef<int> sum = rpc_sync<&async_handlers::make_at>(callee(), 2, 3, 4);
+  const RRef<int> sum = callee().call<&async_handlers::make_at>(2, 3, 4);
   EXPECT_EQ(sum.owner_name(), "worker2");
   EXPECT_EQ(sum.to_here(), 7);
-  EXPECT_EQ(rpc_sync<&async_handlers::make_at>(callee(), 0, 3, 4).to_here(), 7)
-      << "back at its owner";
+  EXPECT_EQ(callee().call<&async_handlers::make_at>(0, 3, 4).to_here(), 7) << "back at its owner";
 }
 
-TEST_P(AsyncHandlersTest, LongChains) {
-  EXPECT_EQ(rpc_sync<&async_handlers::hop>(callee(), 300), 300);
-}
+TEST_P(AsyncHandlersTest, LongChains) { EXPECT_EQ(callee().call<&async_handlers::hop>(300), 300); }
 
 TEST_P(AsyncHandlersTest, BatchUpdatingParameterServer) {
   constexpr int kTrainers = 3;
@@ -296,7 +293,7 @@ TEST_P(AsyncHandlersTest, BatchUpdatingParameterServer) {
         at::Tensor gradient = at::full({4, 2}, trainer + 1.0);
         if (sparse) gradient = gradient.to_sparse();
         for (const Future<at::Tensor>& update : updates) EXPECT_FALSE(update.done());
-        updates.push_back(rpc_async<&ParameterServer::update>(server, gradient));
+        updates.push_back(server.async<&ParameterServer::update>(gradient));
       }
       for (const at::Tensor& parameter : wait_all(std::move(updates))) {
         EXPECT_TRUE(at::equal(parameter, at::full({4, 2}, -2.0 * round)));

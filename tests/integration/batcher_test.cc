@@ -368,10 +368,10 @@ class BatcherClusterTest : public testing::ClusterTest {
     start(2, serve<Doubler>(), [](int, WorkerOptions& options) { options.num_threads = 1; });
   }
   RRef<Doubler> doubler(std::int64_t max_batch) const {
-    return remote<Doubler>(worker(0).peer(1), max_batch);
+    return worker(0).peer(1).remote<Doubler>(max_batch);
   }
   static bool has_queued(const RRef<Doubler>& doubler, std::int64_t count) {
-    return eventually([&] { return rpc_sync<&Doubler::queued>(doubler) == count; });
+    return eventually([&] { return doubler.call<&Doubler::queued>() == count; });
   }
 };
 SINEW_INSTANTIATE_CLUSTER_TEST(BatcherClusterTest);
@@ -379,16 +379,16 @@ SINEW_INSTANTIATE_CLUSTER_TEST(BatcherClusterTest);
 TEST_P(BatcherClusterTest, ManyCallsOneThread) {
   const RRef<Doubler> remote = doubler(50);
   std::vector<Future<std::int64_t>> answers;
-  for (int i = 0; i < 100; ++i) answers.push_back(rpc_async<&Doubler::twice>(remote, i));
+  for (int i = 0; i < 100; ++i) answers.push_back(remote.async<&Doubler::twice>(i));
   for (int i = 0; i < 100; ++i) EXPECT_EQ(answers[static_cast<std::size_t>(i)].wait(), 2 * i);
-  EXPECT_THAT(rpc_sync<&Doubler::batches>(remote), ElementsAre(50, 50));
+  EXPECT_THAT(remote.call<&Doubler::batches>(), ElementsAre(50, 50));
   EXPECT_EQ(worker(1).counters().at("rpc.blocked_threads"), 0);
 }
 
 TEST_P(BatcherClusterTest, ErrorsReachEachCaller) {
   const RRef<Doubler> remote = doubler(3);
   std::vector<Future<std::int64_t>> answers;
-  for (const int number : {1, -1, 2}) answers.push_back(rpc_async<&Doubler::twice>(remote, number));
+  for (const int number : {1, -1, 2}) answers.push_back(remote.async<&Doubler::twice>(number));
   for (const auto& answer : answers) {
     const RpcError error = error_of([&] { answer.wait(); });
     EXPECT_THAT(error.remote_message(), HasSubstr("negative"));
@@ -402,16 +402,16 @@ TEST_P(BatcherClusterTest, CancelledCallsTakeNoPlace) {
   const CancellationSource source;
   CallOptions options;
   options.cancellation = source.token();
-  const auto cancelled = rpc_async<&Doubler::twice>(remote.with(options), 1);
+  const auto cancelled = remote.with(options).async<&Doubler::twice>(1);
   ASSERT_TRUE(has_queued(remote, 1));
   source.cancel();
   EXPECT_EQ(error_of([&] { cancelled.wait(); }).code(), ErrorCode::kCancelled);
   ASSERT_TRUE(has_queued(remote, 0));
-  const auto first = rpc_async<&Doubler::twice>(remote, 2);
-  const auto second = rpc_async<&Doubler::twice>(remote, 3);
+  const auto first = remote.async<&Doubler::twice>(2);
+  const auto second = remote.async<&Doubler::twice>(3);
   EXPECT_EQ(first.wait(), 4);
   EXPECT_EQ(second.wait(), 6);
-  EXPECT_THAT(rpc_sync<&Doubler::batches>(remote), ElementsAre(2));
+  EXPECT_THAT(remote.call<&Doubler::batches>(), ElementsAre(2));
 }
 
 TEST_P(BatcherClusterTest, CallsPastTheirTimeTakeNoPlace) {
@@ -419,11 +419,11 @@ TEST_P(BatcherClusterTest, CallsPastTheirTimeTakeNoPlace) {
   remote.created().wait();
   CallOptions options;
   options.timeout = std::chrono::milliseconds(50);
-  const auto late = rpc_async<&Doubler::twice>(remote.with(options), 1);
+  const auto late = remote.with(options).async<&Doubler::twice>(1);
   EXPECT_EQ(error_of([&] { late.wait(); }).code(), ErrorCode::kDeadlineExceeded);
   ASSERT_TRUE(has_queued(remote, 0));
-  const auto first = rpc_async<&Doubler::twice>(remote, 2);
-  const auto second = rpc_async<&Doubler::twice>(remote, 3);
+  const auto first = remote.async<&Doubler::twice>(2);
+  const auto second = remote.async<&Doubler::twice>(3);
   EXPECT_EQ(first.wait(), 4);
   EXPECT_EQ(second.wait(), 6);
 }
@@ -432,11 +432,11 @@ TEST_P(BatcherClusterTest, CallsThatAreTooManyDidNotRun) {
   const RRef<Doubler> remote = doubler(1);
   remote.created().wait();
   batcher_test::gate.close();
-  std::vector<Future<std::int64_t>> answers = {rpc_async<&Doubler::twice>(remote, 1)};
+  std::vector<Future<std::int64_t>> answers = {remote.async<&Doubler::twice>(1)};
   ASSERT_TRUE(batcher_test::gate.wait_for_arrivals(1));
-  answers.push_back(rpc_async<&Doubler::twice>(remote, 2));
+  answers.push_back(remote.async<&Doubler::twice>(2));
   ASSERT_TRUE(has_queued(remote, 1));
-  const RpcError error = error_of([&] { rpc_sync<&Doubler::twice>(remote, 3); });
+  const RpcError error = error_of([&] { remote.call<&Doubler::twice>(3); });
   EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
   EXPECT_EQ(error.execution(), Execution::kDidNotRun);
   batcher_test::gate.open();
@@ -447,7 +447,7 @@ TEST_P(BatcherClusterTest, EndsWithItsObject) {
   std::vector<Future<std::int64_t>> answers;
   {
     const RRef<Doubler> remote = doubler(10);
-    answers.push_back(rpc_async<&Doubler::twice>(remote, 1));
+    answers.push_back(remote.async<&Doubler::twice>(1));
     ASSERT_TRUE(has_queued(remote, 1));
   }
   // The call keeps the object, and the object the call: its caller gives up.

@@ -125,7 +125,7 @@ namespace calls {
 
 int ask_back(int x) {
   const sinew::Worker worker = sinew::current_worker();
-  return worker.rpc_sync<&add>(sinew::CallContext::current().caller(), x, 1);
+  return worker.peer(sinew::CallContext::current().caller()).call<&add>(x, 1);
 }
 
 int next_rank(const sinew::Worker& worker) {
@@ -135,7 +135,7 @@ int next_rank(const sinew::Worker& worker) {
 int around(int hops) {
   if (hops == 0) return 0;
   const sinew::Worker worker = sinew::current_worker();
-  return 1 + worker.rpc_sync<&around>(next_rank(worker), hops - 1);
+  return 1 + worker.peer(next_rank(worker)).call<&around>(hops - 1);
 }
 
 void pass_on(int hops) {
@@ -143,7 +143,7 @@ void pass_on(int hops) {
   if (hops == 0) return;
   const sinew::Worker worker = sinew::current_worker();
   // Nobody waits for it.
-  worker.rpc_async<&pass_on>(next_rank(worker), hops - 1);
+  worker.peer(next_rank(worker)).async<&pass_on>(hops - 1);
 }
 
 }  // namespace calls
@@ -204,38 +204,38 @@ TEST_P(CallsTest, DestinationIsNameRankInfoOrPeer) {
   const WorkerInfo info = worker(1).info();
   const Peer peer = caller.peer(1);
 
-  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>("worker1"), 1);
-  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(name), 1);
-  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(std::string_view(name)), 1);
-  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(1), 1);
-  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(std::int64_t{1}), 1);
-  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(info), 1);
-  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(peer), 1);
-  EXPECT_EQ(rpc_sync<&calls::rank_of_callee>(peer), 1);
+  EXPECT_EQ(caller.peer("worker1").call<&calls::rank_of_callee>(), 1);
+  EXPECT_EQ(caller.peer(name).call<&calls::rank_of_callee>(), 1);
+  EXPECT_EQ(caller.peer(std::string_view(name)).call<&calls::rank_of_callee>(), 1);
+  EXPECT_EQ(caller.peer(1).call<&calls::rank_of_callee>(), 1);
+  EXPECT_EQ(caller.peer(std::int64_t{1}).call<&calls::rank_of_callee>(), 1);
+  EXPECT_EQ(caller.peer(info).call<&calls::rank_of_callee>(), 1);
+  EXPECT_EQ(caller.peer(peer).call<&calls::rank_of_callee>(), 1);
+  EXPECT_EQ(peer.call<&calls::rank_of_callee>(), 1);
 
-  EXPECT_EQ(caller.rpc_async<&calls::rank_of_callee>("worker1").take(), 1);
-  EXPECT_EQ(caller.rpc_async<&calls::rank_of_callee>(1).take(), 1);
-  EXPECT_EQ(caller.rpc_async<&calls::rank_of_callee>(info).take(), 1);
-  EXPECT_EQ(rpc_async<&calls::rank_of_callee>(peer).take(), 1);
+  EXPECT_EQ(caller.peer("worker1").async<&calls::rank_of_callee>().take(), 1);
+  EXPECT_EQ(caller.peer(1).async<&calls::rank_of_callee>().take(), 1);
+  EXPECT_EQ(caller.peer(info).async<&calls::rank_of_callee>().take(), 1);
+  EXPECT_EQ(peer.async<&calls::rank_of_callee>().take(), 1);
 
-  EXPECT_EQ(remote<&calls::rank_of_callee>(caller.peer("worker1")).to_here(), 1);
-  EXPECT_EQ(remote<&calls::rank_of_callee>(caller.peer(1)).to_here(), 1);
-  EXPECT_EQ(remote<&calls::rank_of_callee>(caller.peer(info)).to_here(), 1);
+  EXPECT_EQ(caller.peer("worker1").remote<&calls::rank_of_callee>().to_here(), 1);
+  EXPECT_EQ(caller.peer(1).remote<&calls::rank_of_callee>().to_here(), 1);
+  EXPECT_EQ(caller.peer(info).remote<&calls::rank_of_callee>().to_here(), 1);
 }
 
 TEST_P(CallsTest, TheCallerIsAMemberFromItsFirstCallOn) {
   start(3, calls_table());
-  EXPECT_EQ(worker(1).rpc_sync<&calls::caller_rank>(0), 1);
-  EXPECT_EQ(worker(2).rpc_sync<&calls::caller_rank>(1), 2);
+  EXPECT_EQ(worker(1).peer(0).call<&calls::caller_rank>(), 1);
+  EXPECT_EQ(worker(2).peer(1).call<&calls::caller_rank>(), 2);
 }
 
 TEST_P(CallsTest, WorkerCallsItself) {
   start(2, calls_table());
   const Worker& caller = worker(1);
-  EXPECT_EQ(caller.rpc_sync<&calls::rank_of_callee>(1), 1);
-  EXPECT_EQ(caller.rpc_sync<&calls::caller_name>("worker1"), "worker1");
-  EXPECT_EQ(caller.rpc_async<&calls::add>(caller.self(), 2, 3).take(), 5);
-  const auto sum = remote<&calls::add>(caller.self(), 2, 3);
+  EXPECT_EQ(caller.peer(1).call<&calls::rank_of_callee>(), 1);
+  EXPECT_EQ(caller.peer("worker1").call<&calls::caller_name>(), "worker1");
+  EXPECT_EQ(caller.peer(caller.self()).async<&calls::add>(2, 3).take(), 5);
+  const auto sum = caller.self().remote<&calls::add>(2, 3);
   EXPECT_TRUE(sum.is_owner());
   EXPECT_EQ(sum.local_value(), 5);
   EXPECT_EQ(sum.to_here(), 5);
@@ -245,7 +245,7 @@ TEST_P(CallsTest, WrongDestinationNamesWhatExists) {
   start(2, calls_table());
   const Worker& caller = worker(0);
   const auto to = [&caller](auto destination) {
-    return error_of([&] { caller.rpc_sync<&calls::add>(destination, 1, 2); });
+    return error_of([&] { caller.peer(destination).call<&calls::add>(1, 2); });
   };
   RpcError error = to("nobody");
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
@@ -273,11 +273,11 @@ TEST_P(CallsTest, WrongDestinationNamesWhatExists) {
             "look it up again to "
             "talk to the new one");
 
-  error = error_of([] { rpc_sync<&calls::add>(Peer(), 1, 2); });
+  error = error_of([] { Peer().call<&calls::add>(1, 2); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(error.message(), "this Peer is empty: get one from Worker::peer()");
 
-  error = error_of([] { Worker().rpc_sync<&calls::add>(0, 1, 2); });
+  error = error_of([] { Worker().peer(0).call<&calls::add>(1, 2); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(error.message(), "this Worker is empty: start one with sinew::init_rpc()");
 }
@@ -285,7 +285,7 @@ TEST_P(CallsTest, WrongDestinationNamesWhatExists) {
 TEST_P(CallsTest, WideRankIsNotCutToAValidOne) {
   start(2, calls_table());
   const std::int64_t wide = (std::int64_t{1} << 32) + 1;
-  EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&calls::add>(wide, 1, 2); }).code(),
+  EXPECT_EQ(error_of([&] { worker(0).peer(wide).call<&calls::add>(1, 2); }).code(),
             ErrorCode::kNotFound);
 }
 
@@ -293,8 +293,9 @@ TEST_P(CallsTest, EveryCallLandsAtItsNeighbour) {
   start(4, calls_table());
   for (int rank = 0; rank < 4; ++rank) {
     const int neighbour = (rank + 1) % 4;
-    EXPECT_EQ(worker(rank).rpc_sync<&calls::rank_of_callee>(neighbour), neighbour);
-    EXPECT_EQ(worker(rank).rpc_sync<&calls::caller_name>(neighbour), absl::StrCat("worker", rank));
+    EXPECT_EQ(worker(rank).peer(neighbour).call<&calls::rank_of_callee>(), neighbour);
+    EXPECT_EQ(worker(rank).peer(neighbour).call<&calls::caller_name>(),
+              absl::StrCat("worker", rank));
   }
 }
 
@@ -303,70 +304,71 @@ TEST_P(CallsTest, EveryCallLandsAtItsNeighbour) {
 TEST_P(CallsTest, FreeFunctions) {
   start(2, calls_table());
   const Worker& caller = worker(0);
-  EXPECT_EQ(caller.rpc_sync<&calls::add>(1, 2, 3), 5);
-  EXPECT_EQ(caller.rpc_sync<&calls::add>(1, std::int8_t{2}, 3.0), 5) << "converted at the caller";
-  EXPECT_EQ(caller.rpc_sync<&calls::motto>(1), "festina lente") << "a reference is copied";
-  EXPECT_EQ(caller.rpc_sync<&calls::consume>(1, "text"), "text!");
-  EXPECT_EQ(caller.rpc_sync<&calls::never_throws>(1), 7);
+  EXPECT_EQ(caller.peer(1).call<&calls::add>(2, 3), 5);
+  EXPECT_EQ(caller.peer(1).call<&calls::add>(std::int8_t{2}, 3.0), 5) << "converted at the caller";
+  EXPECT_EQ(caller.peer(1).call<&calls::motto>(), "festina lente") << "a reference is copied";
+  EXPECT_EQ(caller.peer(1).call<&calls::consume>("text"), "text!");
+  EXPECT_EQ(caller.peer(1).call<&calls::never_throws>(), 7);
 }
 
 TEST_P(CallsTest, VoidResults) {
   start(2, calls_table());
-  worker(0).rpc_sync<&calls::note>(1);
+  worker(0).peer(1).call<&calls::note>();
   EXPECT_EQ(calls::notes, 1);
-  worker(0).rpc_async<&calls::note>(1).wait();
+  worker(0).peer(1).async<&calls::note>().wait();
   EXPECT_EQ(calls::notes, 2);
-  const auto done = remote<&calls::note>(worker(0).peer(1));
+  const auto done = worker(0).peer(1).remote<&calls::note>();
   EXPECT_EQ(done.to_here(), std::monostate());
   EXPECT_EQ(calls::notes, 3);
 }
 
 TEST_P(CallsTest, StaticMembersAndOverloads) {
   start(2, calls_table());
-  EXPECT_EQ(worker(0).rpc_sync<&calls::Account::currencies>(1), 3);
-  EXPECT_EQ(worker(0).rpc_sync<overload<int(int)>(&calls::Overloads::twice)>(1, 4), 8);
-  EXPECT_EQ(worker(0).rpc_sync<overload<std::string(const std::string&)>(&calls::Overloads::twice)>(
-                1, "ab"),
-            "abab");
+  EXPECT_EQ(worker(0).peer(1).call<&calls::Account::currencies>(), 3);
+  EXPECT_EQ(worker(0).peer(1).call<overload<int(int)>(&calls::Overloads::twice)>(4), 8);
+  EXPECT_EQ(
+      worker(0).peer(1).call<overload<std::string(const std::string&)>(&calls::Overloads::twice)>(
+          "ab"),
+      "abab");
 }
 
 TEST_P(CallsTest, MoveOnlyArgumentsAndResults) {
   start(2, calls_table());
-  EXPECT_EQ(worker(0).rpc_sync<&calls::punch>(1, calls::Ticket(4)), 5);
-  EXPECT_EQ(*worker(0).rpc_sync<&calls::issue>(1, 9).number, 9);
-  const auto kept = remote<&calls::issue>(worker(0).peer(1), 11);
+  EXPECT_EQ(worker(0).peer(1).call<&calls::punch>(calls::Ticket(4)), 5);
+  EXPECT_EQ(*worker(0).peer(1).call<&calls::issue>(9).number, 9);
+  const auto kept = worker(0).peer(1).remote<&calls::issue>(11);
   EXPECT_EQ(*kept.to_here_async().take().number, 11);
 }
 
 TEST_P(CallsTest, MemberFunctionsThroughAReference) {
   start(2, calls_table());
-  const auto account = remote<calls::Account>(worker(0).peer(1), 100);
+  const auto account = worker(0).peer(1).remote<calls::Account>(100);
   EXPECT_EQ(account.owner_name(), "worker1");
-  EXPECT_EQ(rpc_sync<&calls::Account::deposit>(account, 5), 105);
-  EXPECT_EQ(rpc_async<&calls::Account::cents>(account).take(), 105);
-  EXPECT_EQ(rpc_sync<&calls::Account::owner>(account), "nobody");
-  rpc_sync<&calls::Account::clear>(account);
-  EXPECT_EQ(remote<&calls::Account::cents>(account).to_here(), 0);
-  EXPECT_EQ(rpc_sync<&calls::Account::deposit>(account.within(std::chrono::seconds(30)), 1), 1);
+  EXPECT_EQ(account.call<&calls::Account::deposit>(5), 105);
+  EXPECT_EQ(account.async<&calls::Account::cents>().take(), 105);
+  EXPECT_EQ(account.call<&calls::Account::owner>(), "nobody");
+  account.call<&calls::Account::clear>();
+  EXPECT_EQ(account.remote<&calls::Account::cents>().to_here(), 0);
+  EXPECT_EQ(account.within(std::chrono::seconds(30)).call<&calls::Account::deposit>(1), 1);
 }
 
 TEST_P(CallsTest, MemberFunctionsOfOnesOwnObject) {
   start(2, calls_table());
   const auto account = std::make_shared<calls::Account>(1);
   const auto shared = share_rref(worker(0), account);
-  EXPECT_EQ(rpc_sync<&calls::Account::deposit>(shared, 2), 3);
+  EXPECT_EQ(shared.call<&calls::Account::deposit>(2), 3);
   EXPECT_EQ(account->cents(), 3) << "the reference is to the object itself";
 }
 
 TEST_P(CallsTest, EachConstructor) {
   start(2, calls_table());
   const Peer peer = worker(0).peer(1);
-  EXPECT_EQ(rpc_sync<&calls::Account::cents>(remote<calls::Account>(peer, 3)), 3);
-  const auto named = remote<calls::Account(const std::string&, int)>(peer, "ada", 4);
-  EXPECT_EQ(rpc_sync<&calls::Account::owner>(named), "ada");
-  EXPECT_EQ(rpc_sync<&calls::Account::cents>(named), 4);
-  EXPECT_EQ(rpc_sync<&calls::Account::cents>(remote<calls::Account()>(peer)), 0);
-  EXPECT_EQ(rpc_sync<&::internal::Gauge::level>(remote<::internal::Gauge>(peer, 5)), 5);
+  EXPECT_EQ((peer.remote<calls::Account>(3)).call<&calls::Account::cents>(), 3);
+  const auto named = peer.remote<calls::Account(const std::string&, int)>("ada", 4);
+  EXPECT_EQ(named.call<&calls::Account::owner>(), "ada");
+  EXPECT_EQ(named.call<&calls::Account::cents>(), 4);
+  EXPECT_EQ((peer.remote<calls::Account()>()).call<&calls::Account::cents>(), 0);
+  EXPECT_EQ((peer.remote<::internal::Gauge>(5)).call<&::internal::Gauge::level>(), 5);
 }
 
 TEST(MethodTableTest, TwoMethodsOfOneNameAreRefused) {
@@ -399,7 +401,7 @@ TEST_P(CallsTest, ManyCallsInFlightEachGetTheirOwnResult) {
   start(2, calls_table());
   for (const int count : {100, 1000}) {
     std::vector<Future<int>> sums;
-    for (int i = 0; i < count; ++i) sums.push_back(worker(0).rpc_async<&calls::add>(1, i, 1));
+    for (int i = 0; i < count; ++i) sums.push_back(worker(0).peer(1).async<&calls::add>(i, 1));
     const std::vector<int> values = wait_all(std::move(sums));
     for (int i = 0; i < count; ++i) ASSERT_EQ(values[static_cast<std::size_t>(i)], i + 1);
   }
@@ -412,7 +414,7 @@ TEST_P(CallsTest, EveryWorkerCallsEveryOtherAtOnce) {
   for (int i = 0; i < 50; ++i) {
     for (int from = 0; from < kWorkers; ++from) {
       for (int to = 0; to < kWorkers; ++to) {
-        sums.push_back(worker(from).rpc_async<&calls::add>(to, from * 100 + to, i));
+        sums.push_back(worker(from).peer(to).async<&calls::add>(from * 100 + to, i));
       }
     }
   }
@@ -432,7 +434,7 @@ TEST_P(CallsTest, ManyThreadsCallOnePeer) {
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([this, t, &wrong] {
       for (int i = 0; i < 50; ++i) {
-        if (worker(0).rpc_sync<&calls::add>(1, t, i) != t + i) ++wrong;
+        if (worker(0).peer(1).call<&calls::add>(t, i) != t + i) ++wrong;
       }
     });
   }
@@ -442,10 +444,10 @@ TEST_P(CallsTest, ManyThreadsCallOnePeer) {
 
 TEST_P(CallsTest, SlowCallHoldsNobodyUp) {
   start(3, calls_table());
-  const Future<int> slow = worker(0).rpc_async<&calls::slow>(1);
+  const Future<int> slow = worker(0).peer(1).async<&calls::slow>();
   ASSERT_TRUE(calls::gate.wait_for_arrivals(1));
-  EXPECT_EQ(worker(0).rpc_sync<&calls::add>(1, 1, 1), 2);
-  EXPECT_EQ(worker(2).rpc_sync<&calls::add>(1, 1, 1), 2);
+  EXPECT_EQ(worker(0).peer(1).call<&calls::add>(1, 1), 2);
+  EXPECT_EQ(worker(2).peer(1).call<&calls::add>(1, 1), 2);
   EXPECT_FALSE(slow.done());
   calls::gate.open();
   EXPECT_EQ(slow.wait(), 1);
@@ -455,18 +457,18 @@ TEST_P(CallsTest, SlowCallHoldsNobodyUp) {
 
 TEST_P(CallsTest, CalleeCallsItsCallerBack) {
   start(2, calls_table());
-  EXPECT_EQ(worker(0).rpc_sync<&calls::ask_back>(1, 5), 6);
-  EXPECT_EQ(worker(0).rpc_sync<&calls::ask_back>(0, 5), 6) << "itself";
+  EXPECT_EQ(worker(0).peer(1).call<&calls::ask_back>(5), 6);
+  EXPECT_EQ(worker(0).peer(0).call<&calls::ask_back>(5), 6) << "itself";
 }
 
 TEST_P(CallsTest, NestedCallsGoAround) {
   start(3, calls_table());
-  EXPECT_EQ(worker(0).rpc_sync<&calls::around>(1, 20), 20);
+  EXPECT_EQ(worker(0).peer(1).call<&calls::around>(20), 20);
 }
 
 TEST_P(CallsTest, GracefulShutdownDrainsAChainThatNobodyWaitsFor) {
   start(3, calls_table());
-  worker(0).rpc_async<&calls::pass_on>(1, 20);
+  worker(0).peer(1).async<&calls::pass_on>(20);
   finish();
   EXPECT_EQ(calls::hops_done, 21);
 }
@@ -474,7 +476,7 @@ TEST_P(CallsTest, GracefulShutdownDrainsAChainThatNobodyWaitsFor) {
 TEST_P(CallsTest, GracefulShutdownDrainsChainsOfEveryWorker) {
   start(4, calls_table());
   for (int rank = 0; rank < 4; ++rank) {
-    worker(rank).rpc_async<&calls::pass_on>((rank + 1) % 4, 20);
+    worker(rank).peer((rank + 1) % 4).async<&calls::pass_on>(20);
   }
   finish();
   EXPECT_EQ(calls::hops_done, 4 * 21);
@@ -485,8 +487,8 @@ TEST_P(CallsTest, GracefulShutdownDrainsChainsOfEveryWorker) {
 TEST_P(CallsTest, StartShutdownStart) {
   for (int round = 0; round < 3; ++round) {
     start(2, calls_table());
-    EXPECT_EQ(worker(0).rpc_sync<&calls::add>(1, round, 1), round + 1);
-    EXPECT_EQ(worker(1).rpc_sync<&calls::add>(0, round, 2), round + 2);
+    EXPECT_EQ(worker(0).peer(1).call<&calls::add>(round, 1), round + 1);
+    EXPECT_EQ(worker(1).peer(0).call<&calls::add>(round, 2), round + 2);
     finish();
   }
 }
@@ -497,35 +499,35 @@ TEST_P(CallsTest, TwoJobsInOneProcess) {
   options.transport = GetParam();
   options.methods = calls_table();
   testing::Cluster other(std::move(options));
-  EXPECT_EQ(other.worker(0).rpc_sync<&calls::add>(1, 1, 2), 3);
-  EXPECT_EQ(worker(0).rpc_sync<&calls::add>(1, 1, 2), 3);
+  EXPECT_EQ(other.worker(0).peer(1).call<&calls::add>(1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&calls::add>(1, 2), 3);
   // Names are those of the job.
   EXPECT_NE(other.worker(0).info(), worker(0).info());
   const RpcError error =
-      error_of([&] { worker(0).rpc_sync<&calls::add>(other.worker(1).info(), 1, 2); });
+      error_of([&] { worker(0).peer(other.worker(1).info()).call<&calls::add>(1, 2); });
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
   EXPECT_THAT(other.try_shutdown(), ::testing::IsEmpty());
-  EXPECT_EQ(worker(1).rpc_sync<&calls::add>(0, 1, 2), 3);
+  EXPECT_EQ(worker(1).peer(0).call<&calls::add>(1, 2), 3);
 }
 
 TEST_P(CallsTest, UseAfterShutdownIsAnError) {
   start(2, calls_table());
   const Worker first = worker(0);
   const Peer peer = first.peer(1);
-  const auto account = remote<calls::Account>(peer, 1);
-  EXPECT_EQ(rpc_sync<&calls::Account::cents>(account), 1);
+  const auto account = peer.remote<calls::Account>(1);
+  EXPECT_EQ(account.call<&calls::Account::cents>(), 1);
   ASSERT_TRUE(first.is_running());
   abandon();
   EXPECT_FALSE(first.is_running());
 
-  RpcError error = error_of([&] { rpc_sync<&calls::add>(peer, 1, 2); });
+  RpcError error = error_of([&] { peer.call<&calls::add>(1, 2); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(error.message(), "worker 'worker0' was shut down: it makes no calls any more");
-  error = error_of([&] { rpc_async<&calls::add>(peer, 1, 2); });
+  error = error_of([&] { peer.async<&calls::add>(1, 2); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
-  error = error_of([&] { remote<&calls::add>(peer, 1, 2); });
+  error = error_of([&] { peer.remote<&calls::add>(1, 2); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
-  error = error_of([&] { rpc_sync<&calls::Account::cents>(account); });
+  error = error_of([&] { account.call<&calls::Account::cents>(); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(error.message(), HasSubstr("worker 'worker0' was shut down"));
   first.shutdown();  // Idempotent.
@@ -536,7 +538,7 @@ TEST_P(CallsTest, ThereIsNoCallContextOutsideOfAHandler) {
   EXPECT_EQ(CallContext::current_or_null(), nullptr);
   EXPECT_EQ(error_of([] { CallContext::current(); }).code(), ErrorCode::kFailedPrecondition);
   start(2, calls_table());
-  EXPECT_EQ(worker(0).rpc_sync<&calls::rank_of_callee>(1), 1);
+  EXPECT_EQ(worker(0).peer(1).call<&calls::rank_of_callee>(), 1);
   EXPECT_EQ(CallContext::current_or_null(), nullptr);
 }
 

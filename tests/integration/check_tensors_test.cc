@@ -74,7 +74,7 @@ SINEW_INSTANTIATE_CLUSTER_TEST(CheckTensorsTest);
 TEST_P(CheckTensorsTest, NamesTheCall) {
   const std::string text = said([](const Worker& worker) {
     const at::Tensor tensor = at::ones({100, 50});
-    worker.rpc_sync<&check_tensors::sum>(1, tensor, check_tensors::Change{tensor});
+    worker.peer(1).call<&check_tensors::sum>(tensor, check_tensors::Change{tensor});
   });
   EXPECT_THAT(text, HasSubstr("a tensor, Float [100,50], of a call of method 'check_tensors::sum' "
                               "to worker 'worker1', was changed in place"));
@@ -82,16 +82,17 @@ TEST_P(CheckTensorsTest, NamesTheCall) {
 
 TEST_P(CheckTensorsTest, NamesTheCallOfAResult) {
   const std::string text =
-      said([](const Worker& worker) { worker.rpc_sync<&check_tensors::ones>(1); });
+      said([](const Worker& worker) { worker.peer(1).call<&check_tensors::ones>(); });
   EXPECT_THAT(text,
               HasSubstr("of the result of method 'check_tensors::ones' for worker 'worker0'"));
 }
 
 TEST_P(CheckTensorsTest, IsSilentOtherwise) {
-  EXPECT_EQ(said([](const Worker& worker) {
-              worker.rpc_sync<&check_tensors::sum>(1, at::ones({100, 50}), check_tensors::Change());
-            }),
-            "");
+  EXPECT_EQ(
+      said([](const Worker& worker) {
+        worker.peer(1).call<&check_tensors::sum>(at::ones({100, 50}), check_tensors::Change());
+      }),
+      "");
 }
 
 }  // namespace

@@ -100,30 +100,28 @@ sinew::Peer caller() {
 
 }  // namespace
 
-int origins::print_there(const std::string& how) {
-  return sinew::rpc_sync<&origins::print>(caller(), how);
-}
+int origins::print_there(const std::string& how) { return caller().call<&origins::print>(how); }
 sinew::Future<int> origins::print_there_later(const std::string& how) {
-  return sinew::rpc_async<&origins::print>(caller(), how).then([](int pages) { return pages + 1; });
+  return caller().async<&origins::print>(how).then([](int pages) { return pages + 1; });
 }
 int origins::print_twice_there(const std::string& how) {
-  return sinew::rpc_sync<&origins::print_there>(caller(), how);
+  return caller().call<&origins::print_there>(how);
 }
 int origins::explain(const std::string& how) {
   try {
-    return sinew::rpc_sync<&origins::print>(caller(), how);
+    return caller().call<&origins::print>(how);
   } catch (const sinew::RpcError& error) {
     throw sinew::RpcError(sinew::ErrorCode::kAborted, "of no use: " + error.message());
   }
 }
-int origins::miss_there() { return sinew::rpc_sync<&origins::missing>(caller()); }
+int origins::miss_there() { return caller().call<&origins::missing>(); }
 int origins::wait_there() {
   sinew::CallOptions soon;
   soon.timeout = std::chrono::seconds(1);
-  return sinew::rpc_sync<&origins::never>(caller().with(soon));
+  return caller().with(soon).call<&origins::never>();
 }
 int origins::make_there() {
-  sinew::remote<&origins::print>(caller(), "throws").created().wait();
+  caller().remote<&origins::print>("throws").created().wait();
   return 0;
 }
 
@@ -169,7 +167,7 @@ class ErrorOrigins : public testing::ClusterTest {
     origins::promises.clear();
   }
   Peer callee() const { return worker(0).peer(1); }
-  void print(const std::string& how) const { rpc_sync<&origins::print>(callee(), how); }
+  void print(const std::string& how) const { callee().call<&origins::print>(how); }
 };
 SINEW_INSTANTIATE_CLUSTER_TEST(ErrorOrigins);
 
@@ -209,45 +207,48 @@ TEST_P(ErrorOrigins, FromThisWorkerOrTheNetwork) {
   expect_all({
       {"a timeout that makes no sense",
        [&] {
-         rpc_sync<&origins::missing>(
-             with([](CallOptions& options) { options.timeout = std::chrono::seconds(0); }));
+         with([](CallOptions& options) {
+           options.timeout = std::chrono::seconds(0);
+         }).call<&origins::missing>();
        },
        ErrorOrigin::kThisWorker, Execution::kDidNotRun},
       {"cancelled before it was sent",
        [&] {
-         rpc_sync<&origins::never>(
-             with([&](CallOptions& options) { options.cancellation = cancelled.token(); }));
+         with([&](CallOptions& options) {
+           options.cancellation = cancelled.token();
+         }).call<&origins::never>();
        },
        ErrorOrigin::kThisWorker, Execution::kDidNotRun},
       {"nobody answers",
        [&] {
-         rpc_sync<&origins::never>(
-             with([](CallOptions& options) { options.timeout = std::chrono::seconds(1); }));
+         with([](CallOptions& options) {
+           options.timeout = std::chrono::seconds(1);
+         }).call<&origins::never>();
        },
        ErrorOrigin::kNetwork, Execution::kMayHaveRun},
-      {"a result that is none of ours", [&] { rpc_sync<&origins::count_few>(callee()); },
+      {"a result that is none of ours", [&] { callee().call<&origins::count_few>(); },
        ErrorOrigin::kThisWorker, Execution::kMayHaveRun},
   });
 }
 
 TEST_P(ErrorOrigins, FromTheCallee) {
   expect_all({
-      {"no such method", [&] { rpc_sync<&origins::missing>(callee()); }, ErrorOrigin::kCallee,
+      {"no such method", [&] { callee().call<&origins::missing>(); }, ErrorOrigin::kCallee,
        Execution::kDidNotRun},
-      {"no such method, kept", [&] { remote<&origins::missing>(callee()).created().wait(); },
+      {"no such method, kept", [&] { callee().remote<&origins::missing>().created().wait(); },
        ErrorOrigin::kCallee, Execution::kDidNotRun},
-      {"another signature", [&] { rpc_sync<&origins::shape_text>(callee(), "x"); },
-       ErrorOrigin::kCallee, Execution::kDidNotRun},
-      {"not allowed", [&] { rpc_sync<&origins::reserved>(callee()); }, ErrorOrigin::kCallee,
+      {"another signature", [&] { callee().call<&origins::shape_text>("x"); }, ErrorOrigin::kCallee,
        Execution::kDidNotRun},
-      {"an argument that is none", [&] { rpc_sync<&origins::take_number>(callee(), 300); },
+      {"not allowed", [&] { callee().call<&origins::reserved>(); }, ErrorOrigin::kCallee,
+       Execution::kDidNotRun},
+      {"an argument that is none", [&] { callee().call<&origins::take_number>(300); },
        ErrorOrigin::kCallee, Execution::kDidNotRun},
   });
   EXPECT_EQ(origins::ran, 0);
   std::vector<Future<int>> pending;
-  for (int i = 0; i < 3; ++i) pending.push_back(rpc_async<&origins::never>(callee()));
+  for (int i = 0; i < 3; ++i) pending.push_back(callee().async<&origins::never>());
   ASSERT_TRUE(origins::has_come(3));
-  expect_all({{"no room", [&] { rpc_sync<&origins::never>(callee()); }, ErrorOrigin::kCallee,
+  expect_all({{"no room", [&] { callee().call<&origins::never>(); }, ErrorOrigin::kCallee,
                Execution::kDidNotRun}});
   answer_all();
   for (const Future<int>& each : pending) EXPECT_EQ(each.wait(), 1);
@@ -258,31 +259,31 @@ TEST_P(ErrorOrigins, FromTheHandler) {
   expect_all({
       {"thrown", [&] { print("throws"); }, kHandler, Execution::kMayHaveRun},
       {"a number", [&] { print("throws a number"); }, kHandler, Execution::kMayHaveRun},
-      {"an RpcError", [&] { rpc_sync<&origins::print>(callee(), "throws an RpcError"); }, kHandler,
+      {"an RpcError", [&] { callee().call<&origins::print>("throws an RpcError"); }, kHandler,
        Execution::kMayHaveRun},
-      {"a future", [&] { rpc_sync<&origins::print_later>(callee(), "throws a number"); }, kHandler,
+      {"a future", [&] { callee().call<&origins::print_later>("throws a number"); }, kHandler,
        Execution::kMayHaveRun},
-      {"before a future", [&] { rpc_async<&origins::print_later>(callee(), "throws").wait(); },
-       kHandler, Execution::kMayHaveRun},
+      {"before a future", [&] { callee().async<&origins::print_later>("throws").wait(); }, kHandler,
+       Execution::kMayHaveRun},
       {"rejected", [&] { print("rejects"); }, kHandler, Execution::kDidNotRun},
-      {"rejected later", [&] { rpc_sync<&origins::reject_later>(callee()); }, kHandler,
+      {"rejected later", [&] { callee().call<&origins::reject_later>(); }, kHandler,
        Execution::kDidNotRun},
       {"rejected, with a continuation",
-       [&] { rpc_async<&origins::reject_later>(callee()).then([](int) {}).wait(); }, kHandler,
+       [&] { callee().async<&origins::reject_later>().then([](int) {}).wait(); }, kHandler,
        Execution::kDidNotRun},
-      {"rejected, kept", [&] { remote<&origins::print>(callee(), "rejects").created().wait(); },
+      {"rejected, kept", [&] { callee().remote<&origins::print>("rejects").created().wait(); },
        kHandler, Execution::kDidNotRun},
-      {"a constructor", [&] { remote<origins::Printer>(callee(), 0).created().wait(); }, kHandler,
+      {"a constructor", [&] { callee().remote<origins::Printer>(0).created().wait(); }, kHandler,
        Execution::kMayHaveRun},
       {"its object",
-       [&] { rpc_sync<&origins::Printer::pages>(remote<origins::Printer>(callee(), 0)); }, kHandler,
+       [&] { (callee().remote<origins::Printer>(0)).call<&origins::Printer::pages>(); }, kHandler,
        Execution::kMayHaveRun},
-      {"a fetch", [&] { remote<&origins::print>(callee(), "throws").to_here(); }, kHandler,
+      {"a fetch", [&] { callee().remote<&origins::print>("throws").to_here(); }, kHandler,
        Execution::kMayHaveRun},
-      {"what it made of another error", [&] { rpc_sync<&origins::explain>(callee(), "throws"); },
+      {"what it made of another error", [&] { callee().call<&origins::explain>("throws"); },
        kHandler, Execution::kMayHaveRun},
-      {"of this worker itself", [&] { worker(0).rpc_sync<&origins::print>(0, "throws"); }, kHandler,
-       Execution::kMayHaveRun},
+      {"of this worker itself", [&] { worker(0).peer(0).call<&origins::print>("throws"); },
+       kHandler, Execution::kMayHaveRun},
   });
 }
 
@@ -291,56 +292,55 @@ TEST_P(ErrorOrigins, FromACallThatTheHandlerMade) {
   constexpr auto kMayHaveRun = Execution::kMayHaveRun;
   expect_all({
       {"thrown there",
-       [&] { rpc_sync<&origins::print_there>(callee(), "throws"); },
+       [&] { callee().call<&origins::print_there>("throws"); },
        kNested,
        kMayHaveRun,
        {"origins::print"}},
       {"later",
-       [&] { rpc_async<&origins::print_there_later>(callee(), "throws").wait(); },
+       [&] { callee().async<&origins::print_there_later>("throws").wait(); },
        kNested,
        kMayHaveRun,
        {"origins::print"}},
       {"kept",
-       [&] { remote<&origins::print_there>(callee(), "throws").to_here(); },
+       [&] { callee().remote<&origins::print_there>("throws").to_here(); },
        kNested,
        kMayHaveRun,
        {"origins::print"}},
       // That one did not run, but the one that made it may have.
       {"rejected there",
-       [&] { rpc_sync<&origins::print_there>(callee(), "rejects"); },
+       [&] { callee().call<&origins::print_there>("rejects"); },
        kNested,
        kMayHaveRun,
        {"origins::print"}},
       {"rejected there, later",
-       [&] { rpc_sync<&origins::print_there_later>(callee(), "rejects"); },
+       [&] { callee().call<&origins::print_there_later>("rejects"); },
        kNested,
        kMayHaveRun,
        {"origins::print"}},
       {"two calls away",
-       [&] { rpc_sync<&origins::print_twice_there>(callee(), "throws"); },
+       [&] { callee().call<&origins::print_twice_there>("throws"); },
        kNested,
        kMayHaveRun,
        {"origins::print_there", "origins::print"}},
       {"no such method",
-       [&] { rpc_sync<&origins::miss_there>(callee()); },
+       [&] { callee().call<&origins::miss_there>(); },
        kNested,
        kMayHaveRun,
        {"origins::missing"},
        ErrorOrigin::kCallee},
       {"no answer",
-       [&] { rpc_sync<&origins::wait_there>(callee()); },
+       [&] { callee().call<&origins::wait_there>(); },
        kNested,
        kMayHaveRun,
        {"origins::never"},
        ErrorOrigin::kNetwork},
       {"a reference",
-       [&] { rpc_sync<&origins::make_there>(callee()); },
+       [&] { callee().call<&origins::make_there>(); },
        kNested,
        kMayHaveRun,
        {"origins::print"}},
   });
-  const RpcError twice =
-      error_of([&] { rpc_sync<&origins::print_twice_there>(callee(), "throws"); });
+  const RpcError twice = error_of([&] { callee().call<&origins::print_twice_there>("throws"); });
   EXPECT_STREQ(
       twice.what(),
       "std::runtime_error: tray 2 is empty [UNKNOWN; peer 'worker1'; method "
@@ -351,15 +351,15 @@ TEST_P(ErrorOrigins, FromACallThatTheHandlerMade) {
 TEST_P(ErrorOrigins, FromAPeerThatIsGone) {
   ShutdownOptions now;
   now.graceful = false;
-  const Future<int> pending = rpc_async<&origins::never>(callee());
+  const Future<int> pending = callee().async<&origins::never>();
   ASSERT_TRUE(origins::has_come(1));
   const Peer gone = callee();
   worker(1).shutdown(now);
   expect_all({{"under way", [&] { pending.wait(); }, ErrorOrigin::kNetwork, Execution::kMayHaveRun},
-              {"afterwards", [&] { rpc_sync<&origins::print>(gone, "throws"); },
-               ErrorOrigin::kNetwork, Execution::kDidNotRun}});
+              {"afterwards", [&] { gone.call<&origins::print>("throws"); }, ErrorOrigin::kNetwork,
+               Execution::kDidNotRun}});
   worker(0).shutdown(now);
-  expect_all({{"of a worker that has ended", [&] { rpc_sync<&origins::print>(gone, "throws"); },
+  expect_all({{"of a worker that has ended", [&] { gone.call<&origins::print>("throws"); },
                ErrorOrigin::kThisWorker, Execution::kDidNotRun}});
   answer_all();
   abandon();

@@ -98,8 +98,9 @@ SINEW_METHOD(errors::secret);
 SINEW_METHOD_AS("errors::secrte", &errors::mistyped_secret);
 
 int errors::fail_there(const std::string& how) {
-  return sinew::current_worker().rpc_sync<&errors::fail>(sinew::CallContext::current().caller(),
-                                                         how);
+  return sinew::current_worker()
+      .peer(sinew::CallContext::current().caller())
+      .call<&errors::fail>(how);
 }
 
 namespace sinew {
@@ -138,11 +139,11 @@ class ErrorsTest : public testing::ClusterTest {
   }
   Peer callee() const { return worker(0).peer(1); }
   RpcError fail(const std::string& how) {
-    return error_of([&] { rpc_sync<&errors::fail>(callee(), how); });
+    return error_of([&] { callee().call<&errors::fail>(how); });
   }
   /// The callee is none the worse for it.
   void TearDown() override {
-    EXPECT_EQ(rpc_sync<&errors::fail>(callee(), "not at all"), 1);
+    EXPECT_EQ(callee().call<&errors::fail>("not at all"), 1);
     ClusterTest::TearDown();
   }
 };
@@ -150,24 +151,22 @@ SINEW_INSTANTIATE_CLUSTER_TEST(ErrorsTest);
 
 TEST_P(ErrorsTest, TypeAndTextAreTheSameOnEveryPath) {
   const std::vector<std::pair<std::string, std::function<void()>>> paths = {
-      {"sync", [&] { rpc_sync<&errors::fail>(callee(), "custom"); }},
-      {"async wait", [&] { rpc_async<&errors::fail>(callee(), "custom").wait(); }},
-      {"async take", [&] { rpc_async<&errors::fail>(callee(), "custom").take(); }},
+      {"sync", [&] { callee().call<&errors::fail>("custom"); }},
+      {"async wait", [&] { callee().async<&errors::fail>("custom").wait(); }},
+      {"async take", [&] { callee().async<&errors::fail>("custom").take(); }},
       {"async error",
        [&] {
-         const Future<int> future = rpc_async<&errors::fail>(callee(), "custom");
+         const Future<int> future = callee().async<&errors::fail>("custom");
          error_of([&] { future.wait(); });
          std::rethrow_exception(future.error());
        }},
-      {"remote", [&] { remote<&errors::fail>(callee(), "custom").to_here(); }},
-      {"remote async", [&] { remote<&errors::fail>(callee(), "custom").to_here_async().wait(); }},
-      {"remote created", [&] { remote<&errors::fail>(callee(), "custom").created().wait(); }},
-      {"self", [&] { worker(0).rpc_sync<&errors::fail>(0, "custom"); }},
-      {"self remote", [&] { remote<&errors::fail>(worker(0).self(), "custom").to_here(); }},
-      {"self local value",
-       [&] { remote<&errors::fail>(worker(0).self(), "custom").local_value(); }},
-      {"continuation",
-       [&] { rpc_async<&errors::fail>(callee(), "custom").then([](int) {}).wait(); }},
+      {"remote", [&] { callee().remote<&errors::fail>("custom").to_here(); }},
+      {"remote async", [&] { callee().remote<&errors::fail>("custom").to_here_async().wait(); }},
+      {"remote created", [&] { callee().remote<&errors::fail>("custom").created().wait(); }},
+      {"self", [&] { worker(0).peer(0).call<&errors::fail>("custom"); }},
+      {"self remote", [&] { worker(0).self().remote<&errors::fail>("custom").to_here(); }},
+      {"self local value", [&] { worker(0).self().remote<&errors::fail>("custom").local_value(); }},
+      {"continuation", [&] { callee().async<&errors::fail>("custom").then([](int) {}).wait(); }},
   };
   for (const auto& [name, call] : paths) {
     SCOPED_TRACE(name);
@@ -196,7 +195,7 @@ TEST_P(ErrorsTest, StandardExceptionsHaveACode) {
   EXPECT_EQ(fail("memory").code(), ErrorCode::kResourceExhausted);
   EXPECT_EQ(fail("memory").type_name(), "std::bad_alloc");
   EXPECT_EQ(fail("system").code(), ErrorCode::kNotFound);
-  const RpcError own = error_of([&] { rpc_sync<&errors::rpc_error>(callee()); });
+  const RpcError own = error_of([&] { callee().call<&errors::rpc_error>(); });
   EXPECT_EQ(own.code(), ErrorCode::kDataLoss);
   EXPECT_EQ(own.message(), "the disk has gone");
   EXPECT_EQ(own.execution(), Execution::kMayHaveRun);
@@ -239,24 +238,24 @@ TEST_P(ErrorsTest, ControlCharactersAreEscaped) {
 }
 
 TEST_P(ErrorsTest, VoidAndAsynchronousHandlers) {
-  EXPECT_EQ(error_of([&] { rpc_sync<&errors::fail_void>(callee()); }).remote_message(), "void");
-  EXPECT_EQ(error_of([&] { rpc_sync<&errors::fail_before_future>(callee()); }).remote_message(),
+  EXPECT_EQ(error_of([&] { callee().call<&errors::fail_void>(); }).remote_message(), "void");
+  EXPECT_EQ(error_of([&] { callee().call<&errors::fail_before_future>(); }).remote_message(),
             "before a future");
-  const RpcError late = error_of([&] { rpc_sync<&errors::fail_in_future>(callee()); });
+  const RpcError late = error_of([&] { callee().call<&errors::fail_in_future>(); });
   EXPECT_EQ(late.remote_message(), "in a future");
   EXPECT_EQ(late.type_name(), "errors::OutOfPaper");
-  EXPECT_EQ(error_of([&] { remote<&errors::fail_before_future>(callee()).to_here(); }).type_name(),
+  EXPECT_EQ(error_of([&] { callee().remote<&errors::fail_before_future>().to_here(); }).type_name(),
             "errors::OutOfPaper");
-  EXPECT_EQ(error_of([&] { remote<&errors::fail_in_future>(callee()).to_here(); }).type_name(),
+  EXPECT_EQ(error_of([&] { callee().remote<&errors::fail_in_future>().to_here(); }).type_name(),
             "errors::OutOfPaper");
-  EXPECT_EQ(error_of([&] { rpc_sync<&errors::invalid_future>(callee()); }).code(),
+  EXPECT_EQ(error_of([&] { callee().call<&errors::invalid_future>(); }).code(),
             ErrorCode::kFailedPrecondition);
 }
 
 TEST_P(ErrorsTest, Constructors) {
-  const auto broken = remote<errors::Printer>(callee(), 0);
+  const auto broken = callee().remote<errors::Printer>(0);
   for (int i = 0; i < 2; ++i) {
-    const RpcError error = error_of([&] { rpc_sync<&errors::Printer::pages>(broken); });
+    const RpcError error = error_of([&] { broken.call<&errors::Printer::pages>(); });
     EXPECT_EQ(error.type_name(), "errors::OutOfPaper");
     EXPECT_EQ(error.remote_message(), "no trays");
   }
@@ -264,16 +263,16 @@ TEST_P(ErrorsTest, Constructors) {
 }
 
 TEST_P(ErrorsTest, MemberFunctions) {
-  const auto printer = remote<errors::Printer>(callee(), 1);
-  const RpcError error = error_of([&] { rpc_sync<&errors::Printer::print>(printer); });
+  const auto printer = callee().remote<errors::Printer>(1);
+  const RpcError error = error_of([&] { printer.call<&errors::Printer::print>(); });
   EXPECT_EQ(error.type_name(), "errors::OutOfPaper");
   EXPECT_EQ(error.method(), "errors::Printer::print");
   EXPECT_EQ(error.peer(), "worker1");
-  EXPECT_EQ(rpc_sync<&errors::Printer::pages>(printer), 3);
+  EXPECT_EQ(printer.call<&errors::Printer::pages>(), 3);
 }
 
 TEST_P(ErrorsTest, ErrorOfANestedCallKeepsItsTypeAndText) {
-  const RpcError error = error_of([&] { rpc_sync<&errors::fail_there>(callee(), "custom"); });
+  const RpcError error = error_of([&] { callee().call<&errors::fail_there>("custom"); });
   EXPECT_EQ(error.type_name(), "errors::OutOfPaper");
   EXPECT_EQ(error.remote_message(), "tray 2 is empty");
   EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
@@ -290,9 +289,9 @@ TEST_P(ErrorsTest, LibTorchsErrorsHaveNoBacktrace) {
 
 TEST_P(ErrorsTest, MethodThatTheTableLacks) {
   for (const auto& call :
-       std::vector<std::function<void()>>{[&] { rpc_sync<&errors::missing>(callee()); },
-                                          [&] { rpc_async<&errors::missing>(callee()).wait(); },
-                                          [&] { remote<&errors::missing>(callee()).to_here(); }}) {
+       std::vector<std::function<void()>>{[&] { callee().call<&errors::missing>(); },
+                                          [&] { callee().async<&errors::missing>().wait(); },
+                                          [&] { callee().remote<&errors::missing>().to_here(); }}) {
     const RpcError error = error_of(call);
     EXPECT_EQ(error.code(), ErrorCode::kUnimplemented);
     EXPECT_EQ(error.execution(), Execution::kDidNotRun);
@@ -305,7 +304,7 @@ TEST_P(ErrorsTest, MethodThatTheTableLacks) {
 }
 
 TEST_P(ErrorsTest, MistypedNameIsAnsweredWithTheMostSimilarOne) {
-  const RpcError error = error_of([&] { rpc_sync<&errors::mistyped>(callee(), 1); });
+  const RpcError error = error_of([&] { callee().call<&errors::mistyped>(1); });
   EXPECT_EQ(error.code(), ErrorCode::kUnimplemented);
   EXPECT_EQ(error.message(),
             "worker 'worker1' serves no method 'errors::shaep', which the caller was built with as "
@@ -316,13 +315,13 @@ TEST_P(ErrorsTest, MistypedNameIsAnsweredWithTheMostSimilarOne) {
 }
 
 TEST_P(ErrorsTest, WhatTheCallerMayNotCallIsNotSuggested) {
-  const RpcError error = error_of([&] { rpc_sync<&errors::mistyped_secret>(callee()); });
+  const RpcError error = error_of([&] { callee().call<&errors::mistyped_secret>(); });
   EXPECT_EQ(error.code(), ErrorCode::kUnimplemented);
   EXPECT_THAT(error.message(), Not(HasSubstr("errors::secret'")));
 }
 
 TEST_P(ErrorsTest, SignatureThatDiffers) {
-  const RpcError error = error_of([&] { rpc_sync<&errors::shape_text>(callee(), "x"); });
+  const RpcError error = error_of([&] { callee().call<&errors::shape_text>("x"); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(error.execution(), Execution::kDidNotRun);
   EXPECT_EQ(error.message(),
@@ -330,7 +329,7 @@ TEST_P(ErrorsTest, SignatureThatDiffers) {
             "built with "
             "(text)->text: build both from the same declaration");
   EXPECT_EQ(errors::ran, 0);
-  EXPECT_EQ(rpc_sync<&errors::shape_int>(callee(), 3), 3);
+  EXPECT_EQ(callee().call<&errors::shape_int>(3), 3);
 }
 
 TEST(ErrorsTableTest, OneNameForTwoFunctionsIsRefused) {
@@ -342,7 +341,7 @@ TEST(ErrorsTableTest, OneNameForTwoFunctionsIsRefused) {
 }
 
 TEST_P(ErrorsTest, FailedFutureFailsOnEveryLook) {
-  const Future<int> future = rpc_async<&errors::fail>(callee(), "custom");
+  const Future<int> future = callee().async<&errors::fail>("custom");
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(error_of([&] { future.wait(); }).remote_message(), "tray 2 is empty");
     EXPECT_TRUE(future.done());
@@ -354,7 +353,7 @@ TEST_P(ErrorsTest, FailedFutureFailsOnEveryLook) {
 TEST_P(ErrorsTest, ManyFailuresAtOnce) {
   std::vector<Future<int>> futures;
   for (int i = 0; i < 200; ++i) {
-    futures.push_back(rpc_async<&errors::fail>(callee(), i % 2 == 0 ? "custom" : "fine"));
+    futures.push_back(callee().async<&errors::fail>(i % 2 == 0 ? "custom" : "fine"));
   }
   for (std::size_t i = 0; i < futures.size(); ++i) {
     if (i % 2 == 0) {

@@ -121,11 +121,11 @@ class Faults : public sinew::testing::ClusterTest {
     rule.action = FaultAction::kHold;
     rule.matches = carries(MessageKind::kDeleteFork);
     plan(0)->add(rule);
-    kept_ = sinew::remote<Counter>(worker(0).peer(1), 0);
+    kept_ = worker(0).peer(1).remote<Counter>(0);
     kept_.created().wait();
     // The program drops this one itself.
     EXPECT_EQ(error_of([&] {
-                sinew::remote<&testapp::fail>(worker(0).peer(1), "no value").created().wait();
+                worker(0).peer(1).remote<&testapp::fail>("no value").created().wait();
               }).code(),
               ErrorCode::kOutOfRange);
   }
@@ -138,18 +138,18 @@ class Faults : public sinew::testing::ClusterTest {
     const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(0));
     int expected = 0;
     for (int round = 0; round < 5; ++round) {
-      const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
-      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(1, counter, 1), 1);
-      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(2, counter, 1), 2);
-      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_through>(2, "worker1", counter, 1), 3);
-      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_through>(2, "worker0", counter, 1), 4);
-      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_through>(1, "worker2", own, 1), ++expected);
-      worker(0).rpc_sync<&testapp::keep>(2, "it", counter);
-      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_kept>(2, "it", 1), 5);
-      for (auto& [name, made] : worker(0).rpc_sync<&testapp::make_counters>(2, "worker1", 3)) {
-        EXPECT_EQ(sinew::rpc_sync<&Counter::get>(made), std::stoi(name));
+      const auto counter = worker(0).peer(1).remote<Counter>(0);
+      EXPECT_EQ(worker(0).peer(1).call<&testapp::add_to>(counter, 1), 1);
+      EXPECT_EQ(worker(0).peer(2).call<&testapp::add_to>(counter, 1), 2);
+      EXPECT_EQ(worker(0).peer(2).call<&testapp::add_through>("worker1", counter, 1), 3);
+      EXPECT_EQ(worker(0).peer(2).call<&testapp::add_through>("worker0", counter, 1), 4);
+      EXPECT_EQ(worker(0).peer(1).call<&testapp::add_through>("worker2", own, 1), ++expected);
+      worker(0).peer(2).call<&testapp::keep>("it", counter);
+      EXPECT_EQ(worker(0).peer(2).call<&testapp::add_to_kept>("it", 1), 5);
+      for (auto& [name, made] : worker(0).peer(2).call<&testapp::make_counters>("worker1", 3)) {
+        EXPECT_EQ(made.call<&Counter::get>(), std::stoi(name));
       }
-      worker(0).rpc_sync<&testapp::drop>(2, "it");
+      worker(0).peer(2).call<&testapp::drop>("it");
     }
   }
 
@@ -238,10 +238,10 @@ TEST_P(Faults, EachKindOfMessageFailsThreeTimes) {
     rule.limit = 3;
     add_everywhere(rule);
     {
-      const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
-      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(2, counter, 1), 1);
+      const auto counter = worker(0).peer(1).remote<Counter>(0);
+      EXPECT_EQ(worker(0).peer(2).call<&testapp::add_to>(counter, 1), 1);
       const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(0));
-      EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(2, own, 1), 1);
+      EXPECT_EQ(worker(0).peer(2).call<&testapp::add_to>(own, 1), 1);
     }
     finish();
     EXPECT_GE(hits(), 3u);
@@ -263,11 +263,11 @@ TEST_P(Faults, NotesWaitForAPeerThatNobodyHasReached) {
       plan(1)->fail_connects([&](const std::string& to) { return to == owner; }, no_way);
   const auto cut_back =
       plan(2)->fail_connects([&](const std::string& to) { return to == user; }, no_way);
-  const auto counter = sinew::remote<Counter>(worker(0).peer(2), 0);
+  const auto counter = worker(0).peer(2).remote<Counter>(0);
   counter.created().wait();
   // Its handler starts once the owner has listed the fork.
-  const auto added = worker(0).rpc_async<&testapp::add_to>(1, counter, 1);
-  EXPECT_EQ(error_of([&] { worker(1).rpc_sync<&testapp::add>(2, 1, 2); }).code(),
+  const auto added = worker(0).peer(1).async<&testapp::add_to>(counter, 1);
+  EXPECT_EQ(error_of([&] { worker(1).peer(2).call<&testapp::add>(1, 2); }).code(),
             ErrorCode::kUnavailable);
   EXPECT_FALSE(added.done());
   plan(1)->remove(cut);
@@ -288,7 +288,7 @@ TEST_P(Faults, FewNotesAreOnTheirWayHoweverManyReferencesGo) {
   while (static_cast<int>(counters.size()) < count) {
     std::vector<sinew::Future<void>> created;
     for (int i = 0; i < kBatch; ++i) {
-      counters.push_back(sinew::remote<Counter>(worker(0).peer(1), i));
+      counters.push_back(worker(0).peer(1).remote<Counter>(i));
       created.push_back(counters.back().created());
     }
     sinew::wait_all(std::move(created));
@@ -318,18 +318,19 @@ TEST_P(Faults, CreationThatDoesNotArriveInTimeFailsEveryUse) {
     rule.action = FaultAction::kHold;
     rule.matches = is_creation;
     const auto id = plan(0)->add(rule);
-    const auto counter = sinew::remote<Counter>(worker(0).peer(owner).with({200ms, {}}), 0);
-    const auto early = sinew::rpc_async<&Counter::get>(counter);
+    const auto counter = worker(0).peer(owner).with({200ms, {}}).remote<Counter>(0);
+    const auto early = counter.async<&Counter::get>();
     const RpcError lost = error_of([&] { counter.created().wait(); });
     EXPECT_EQ(lost.code(), ErrorCode::kDeadlineExceeded);
     const RpcError use = error_of([&] { early.wait(); });
     EXPECT_EQ(use.code(), ErrorCode::kDeadlineExceeded);
     // Not its own deadline: it ends with the call that was to make its object.
     EXPECT_EQ(use.method(), lost.method());
-    EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(counter); }).code(),
+    EXPECT_EQ(error_of([&] { counter.call<&Counter::get>(); }).code(),
               ErrorCode::kDeadlineExceeded);
-    EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to>(3 - owner, counter, 1); }).code(),
-              ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(
+        error_of([&] { worker(0).peer(3 - owner).call<&testapp::add_to>(counter, 1); }).code(),
+        ErrorCode::kDeadlineExceeded);
     // More than once where another connection has taken the place of the first meanwhile.
     EXPECT_GE(plan(0)->hits(id), 1u);
     plan(0)->remove(id);
@@ -348,7 +349,7 @@ TEST_P(Faults, CreationThatComesAfterItsReferenceWasDeletedCreatesNothing) {
   rule.matches = is_creation;
   const auto id = plan(0)->add(rule);
   {
-    const auto counter = sinew::remote<Counter>(worker(0).peer(1).with({100ms, {}}), 0);
+    const auto counter = worker(0).peer(1).with({100ms, {}}).remote<Counter>(0);
     ASSERT_TRUE(plan(0)->wait_for_hits(id, 1, 30s));
     EXPECT_EQ(error_of([&] { counter.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
   }
@@ -356,7 +357,7 @@ TEST_P(Faults, CreationThatComesAfterItsReferenceWasDeletedCreatesNothing) {
   EXPECT_EQ(plan(0)->release(id), 1u);
   plan(0)->remove(id);
   // A call that was sent later has been served later.
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
   EXPECT_EQ(worker(1).counters()["rref.owned"], 0);
   EXPECT_EQ(worker(1).counters()["rref.forks"], 0);
 }
@@ -367,12 +368,12 @@ TEST_P(Faults, ReferenceOvertakesItsCreation) {
   rule.action = FaultAction::kHold;
   rule.matches = is_creation;
   const auto id = plan(0)->add(rule);
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 5);
+  const auto counter = worker(0).peer(1).remote<Counter>(5);
   ASSERT_TRUE(plan(0)->wait_for_hits(id, 1, 30s));
   // To its owner, which does not know it yet, and to a third worker.
-  auto at_owner = worker(0).rpc_async<&testapp::add_to>(1, counter, 1);
-  auto at_other = worker(0).rpc_async<&testapp::add_to>(2, counter, 1);
-  auto direct = sinew::rpc_async<&Counter::add>(counter, 1);
+  auto at_owner = worker(0).peer(1).async<&testapp::add_to>(counter, 1);
+  auto at_other = worker(0).peer(2).async<&testapp::add_to>(counter, 1);
+  auto direct = counter.async<&Counter::add>(1);
   EXPECT_TRUE(eventually([&] { return worker(1).counters()["rpc.server_active_calls"] > 0; }));
   EXPECT_FALSE(at_owner.done() || at_other.done() || direct.done());
   EXPECT_EQ(plan(0)->release(id), 1u);
@@ -380,7 +381,7 @@ TEST_P(Faults, ReferenceOvertakesItsCreation) {
   at_owner.wait();
   at_other.wait();
   direct.wait();
-  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 8);
+  EXPECT_EQ(counter.call<&Counter::get>(), 8);
 }
 
 TEST_P(Faults, CallMadeTwiceByTheNetworkRunsOnce) {
@@ -392,9 +393,9 @@ TEST_P(Faults, CallMadeTwiceByTheNetworkRunsOnce) {
   };
   add_everywhere(rule);
   std::vector<sinew::Future<int>> calls;
-  for (int i = 0; i < 200; ++i) calls.push_back(worker(0).rpc_async<&testapp::count>(1, i));
+  for (int i = 0; i < 200; ++i) calls.push_back(worker(0).peer(1).async<&testapp::count>(i));
   for (const int runs : sinew::wait_all(std::move(calls))) EXPECT_EQ(runs, 1);
-  for (const auto& [number, runs] : worker(0).rpc_sync<&testapp::executions>(1))
+  for (const auto& [number, runs] : worker(0).peer(1).call<&testapp::executions>())
     EXPECT_EQ(runs, 1) << number;
   EXPECT_GE(hits(), 400u);
 }
@@ -432,7 +433,7 @@ TEST_P(Faults, LeaksAreOnlyLoggedUnlessAskedFor) {
   rule.action = FaultAction::kHold;
   rule.matches = carries(MessageKind::kDeleteFork);
   plan(0)->add(rule);
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
+  const auto counter = worker(0).peer(1).remote<Counter>(0);
   counter.created().wait();
   std::thread other([&] {
     try {

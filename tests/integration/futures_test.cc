@@ -35,23 +35,24 @@ namespace futures {
 
 int add_in_callback(int a, int b) {
   const sinew::Worker worker = sinew::current_worker();
-  return worker.rpc_async<&add>(0, a, b)
-      .then([worker](int sum) { return worker.rpc_async<&add>(0, sum, 1); })
+  return worker.peer(0)
+      .async<&add>(a, b)
+      .then([worker](int sum) { return worker.peer(0).async<&add>(sum, 1); })
       .take();
 }
 
 int callback_that_waits(int a, int b) {
   const sinew::Worker worker = sinew::current_worker();
-  return worker.rpc_async<&add>(0, a, b)
-      .then([worker](int sum) { return worker.rpc_sync<&add>(0, sum, 1); })
+  return worker.peer(0)
+      .async<&add>(a, b)
+      .then([worker](int sum) { return worker.peer(0).call<&add>(sum, 1); })
       .take();
 }
 
 int completes_another(int value) {
   sinew::Promise<int> promise;
-  sinew::current_worker().rpc_async<&add>(0, value, 1).then([promise](int sum) {
-    promise.set_value(sum);
-  });
+  sinew::current_worker().peer(0).async<&add>(value, 1).then(
+      [promise](int sum) { promise.set_value(sum); });
   return promise.future().wait();
 }
 
@@ -85,7 +86,7 @@ class FuturesTest : public testing::ClusterTest {
 SINEW_INSTANTIATE_CLUSTER_TEST(FuturesTest);
 
 TEST_P(FuturesTest, ManyThreadsWaitForOneCall) {
-  const Future<int> future = rpc_async<&futures::blocked>(callee());
+  const Future<int> future = callee().async<&futures::blocked>();
   EXPECT_FALSE(future.done());
   std::atomic<int> sum{0};
   std::vector<std::thread> threads;
@@ -100,7 +101,7 @@ TEST_P(FuturesTest, ManyThreadsWaitForOneCall) {
 }
 
 TEST_P(FuturesTest, WaitForLeavesTheCallAlone) {
-  const Future<int> future = rpc_async<&futures::blocked>(callee());
+  const Future<int> future = callee().async<&futures::blocked>();
   ASSERT_TRUE(futures::gate.wait_for_arrivals(1));
   const RpcError error = error_of([&] { future.wait_for(std::chrono::milliseconds(1)); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
@@ -109,7 +110,7 @@ TEST_P(FuturesTest, WaitForLeavesTheCallAlone) {
 }
 
 TEST_P(FuturesTest, ContinuationsBeforeAndAfterTheResult) {
-  const Future<int> future = rpc_async<&futures::blocked>(callee());
+  const Future<int> future = callee().async<&futures::blocked>();
   const Future<int> before = future.then([](int value) { return value + 1; });
   futures::gate.open();
   EXPECT_EQ(before.wait(), 2);
@@ -118,13 +119,13 @@ TEST_P(FuturesTest, ContinuationsBeforeAndAfterTheResult) {
 }
 
 TEST_P(FuturesTest, ChainOfContinuations) {
-  Future<int> future = rpc_async<&futures::add>(callee(), 0, 0);
+  Future<int> future = callee().async<&futures::add>(0, 0);
   for (int i = 0; i < 20; ++i) future = future.then([](int value) { return value + 1; });
   EXPECT_EQ(future.wait(), 20);
 }
 
 TEST_P(FuturesTest, ContinuationsRunInTheirOrder) {
-  const Future<int> future = rpc_async<&futures::blocked>(callee());
+  const Future<int> future = callee().async<&futures::blocked>();
   std::mutex mutex;
   std::vector<int> order;
   std::vector<Future<void>> done;
@@ -141,7 +142,8 @@ TEST_P(FuturesTest, ContinuationsRunInTheirOrder) {
 
 TEST_P(FuturesTest, ErrorsPassThroughContinuations) {
   std::atomic<int> runs{0};
-  const Future<int> last = rpc_async<&futures::fail>(callee(), 7)
+  const Future<int> last = callee()
+                               .async<&futures::fail>(7)
                                .then([&](int value) { return ++runs, value; })
                                .then([&](int value) { return ++runs, value; });
   const RpcError error = error_of([&] { last.wait(); });
@@ -149,21 +151,21 @@ TEST_P(FuturesTest, ErrorsPassThroughContinuations) {
   EXPECT_EQ(error.method(), "futures::fail");
   EXPECT_EQ(runs, 0);
   // The form that takes the future sees it.
-  EXPECT_EQ(rpc_async<&futures::fail>(callee(), 7)
+  EXPECT_EQ(callee()
+                .async<&futures::fail>(7)
                 .then([](Future<int> failed) { return failed.error() != nullptr ? -1 : 0; })
                 .wait(),
             -1);
 }
 
 TEST_P(FuturesTest, ErrorInAContinuation) {
-  const Future<int> broken = rpc_async<&futures::add>(callee(), 1, 2).then([](int) -> int {
-    throw std::runtime_error("in the continuation");
-  });
+  const Future<int> broken = callee().async<&futures::add>(1, 2).then(
+      [](int) -> int { throw std::runtime_error("in the continuation"); });
   EXPECT_THROW(broken.wait(), std::runtime_error);
 }
 
 TEST_P(FuturesTest, NullContinuationsAreRefused) {
-  const Future<int> future = rpc_async<&futures::add>(callee(), 1, 2);
+  const Future<int> future = callee().async<&futures::add>(1, 2);
   EXPECT_EQ(error_of([&] { future.then(std::function<int(int)>()); }).code(),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(error_of([&] { future.on_done(std::function<void()>()); }).code(),
@@ -172,36 +174,36 @@ TEST_P(FuturesTest, NullContinuationsAreRefused) {
 }
 
 TEST_P(FuturesTest, ErrorsOfDoneCallbacksAreSwallowed) {
-  const Future<int> future = rpc_async<&futures::add>(callee(), 1, 2);
+  const Future<int> future = callee().async<&futures::add>(1, 2);
   future.on_done([] { throw std::runtime_error("lost"); });
   EXPECT_EQ(future.then([](int value) { return value; }).wait(), 3);
 }
 
 TEST_P(FuturesTest, ContinuationsMakeCalls) {
-  EXPECT_EQ(rpc_sync<&futures::add_in_callback>(callee(), 1, 2), 4);
-  EXPECT_EQ(rpc_sync<&futures::callback_that_waits>(callee(), 1, 2), 4);
-  EXPECT_EQ(rpc_sync<&futures::completes_another>(callee(), 1), 2);
+  EXPECT_EQ(callee().call<&futures::add_in_callback>(1, 2), 4);
+  EXPECT_EQ(callee().call<&futures::callback_that_waits>(1, 2), 4);
+  EXPECT_EQ(callee().call<&futures::completes_another>(1), 2);
   const Peer peer = callee();
-  EXPECT_EQ(rpc_async<&futures::add>(peer, 1, 2)
-                .then([peer](int sum) { return rpc_sync<&futures::add>(peer, sum, 1); })
+  EXPECT_EQ(peer.async<&futures::add>(1, 2)
+                .then([peer](int sum) { return peer.call<&futures::add>(sum, 1); })
                 .wait(),
             4);
 }
 
 TEST_P(FuturesTest, WaitAllGivesValuesInOrder) {
   std::vector<Future<int>> all;
-  for (int i = 0; i < 50; ++i) all.push_back(rpc_async<&futures::add>(callee(), i, i));
+  for (int i = 0; i < 50; ++i) all.push_back(callee().async<&futures::add>(i, i));
   const std::vector<int> values = wait_all(std::move(all));
   for (int i = 0; i < 50; ++i) EXPECT_EQ(values[static_cast<std::size_t>(i)], 2 * i);
   EXPECT_TRUE(wait_all(std::vector<Future<int>>()).empty());
 }
 
 TEST_P(FuturesTest, WaitAllThrowsTheFirstErrorWhileAnotherIsStillBlocked) {
-  const Future<int> blocked = rpc_async<&futures::blocked>(callee());
+  const Future<int> blocked = callee().async<&futures::blocked>();
   ASSERT_TRUE(futures::gate.wait_for_arrivals(1));
   const RpcError error = error_of([&] {
-    wait_all(std::vector<Future<int>>{blocked, rpc_async<&futures::fail>(callee(), 1),
-                                      rpc_async<&futures::add>(callee(), 1, 1)});
+    wait_all(std::vector<Future<int>>{blocked, callee().async<&futures::fail>(1),
+                                      callee().async<&futures::add>(1, 1)});
   });
   EXPECT_EQ(error.remote_message(), "number 1");
   EXPECT_FALSE(blocked.done());
@@ -211,14 +213,14 @@ TEST_P(FuturesTest, WaitAllThrowsTheFirstErrorWhileAnotherIsStillBlocked) {
 
 TEST_P(FuturesTest, WaitAllNamesAnInvalidFuture) {
   const RpcError error = error_of([&] {
-    wait_all(std::vector<Future<int>>{rpc_async<&futures::add>(callee(), 1, 1), Future<int>()});
+    wait_all(std::vector<Future<int>>{callee().async<&futures::add>(1, 1), Future<int>()});
   });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(error.message(), "element 1 of 2 futures is invalid");
 }
 
 TEST_P(FuturesTest, CallIsActiveUntilItEnds) {
-  const Future<int> blocked = rpc_async<&futures::blocked>(callee());
+  const Future<int> blocked = callee().async<&futures::blocked>();
   ASSERT_TRUE(futures::gate.wait_for_arrivals(1));
   EXPECT_EQ(worker(0).counters().at("rpc.client_active_calls"), 1);
   EXPECT_EQ(worker(1).counters().at("rpc.server_active_calls"), 1);
@@ -229,8 +231,8 @@ TEST_P(FuturesTest, CallIsActiveUntilItEnds) {
 }
 
 TEST_P(FuturesTest, AbandonedFuturesDoNoHarm) {
-  for (int i = 0; i < 100; ++i) rpc_async<&futures::add>(callee(), i, 1);
-  EXPECT_EQ(rpc_sync<&futures::add>(callee(), 1, 1), 2);
+  for (int i = 0; i < 100; ++i) callee().async<&futures::add>(i, 1);
+  EXPECT_EQ(callee().call<&futures::add>(1, 1), 2);
 }
 
 // A Future is no value: it cannot be an argument; as a result it is the handler's way to answer

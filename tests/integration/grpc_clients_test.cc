@@ -46,7 +46,7 @@ std::string metadata() {
 }
 /// The same, where the call goes on when another one has been answered.
 Future<std::string> metadata_later() {
-  return sinew::current_worker().rpc_async<&testapp::add>(0, 1, 2).then(
+  return sinew::current_worker().peer(0).async<&testapp::add>(1, 2).then(
       [](int) { return metadata(); });
 }
 
@@ -262,7 +262,7 @@ TEST_F(GrpcClients, ACallThatNoThreadComesToIsRefusedBeforeItsTimeIsOver) {
   clients::gate.close();
   std::vector<Future<int>> running;
   for (int i = 0; i < kThreads; ++i) {
-    running.push_back(sinew::rpc_async<&clients::blocked>(worker().self()));
+    running.push_back(worker().self().async<&clients::blocked>());
   }
   EXPECT_TRUE(clients::gate.wait_for_arrivals(kThreads));
   for (const bool is_its_own_time : {false, true}) {

@@ -89,7 +89,7 @@ class Damage : public sinew::testing::SecuredTest {
       const auto begun = std::chrono::steady_clock::now();
       try {
         const std::string result =
-            sinew::rpc_sync<&testapp::echo>(worker.peer(callee_of(rank)).with(options), text);
+            worker.peer(callee_of(rank)).with(options).call<&testapp::echo>(text);
         EXPECT_TRUE(results == Results::kAny || result == text) << result;
       } catch (const sinew::RpcError&) {
         // With a reason that is not looked at: the bytes may say anything.
@@ -130,7 +130,8 @@ TEST_P(Damage, NobodyCrashesHangsOrIsToldWrong) {
     done += damaged() - before;
     if (!proves_names() && !all_alive()) continue;
     for (int rank = kFirst; rank <= kLast; ++rank) {
-      EXPECT_EQ(cluster_->worker(rank).rpc_sync<&testapp::add>(callee_of(rank), rank, 1), rank + 1);
+      EXPECT_EQ(cluster_->worker(rank).peer(callee_of(rank)).call<&testapp::add>(rank, 1),
+                rank + 1);
     }
   }
   if (proves_names()) cluster_->shutdown();

@@ -174,9 +174,9 @@ class HostilePeer : public ::testing::Test {
 
 TEST_F(HostilePeer, MessagesAboutForksOfOthersAreRefused) {
   start();
-  auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  auto counter = worker(0).peer(1).remote<Counter>(1);
   counter.created().wait();
-  worker(0).rpc_sync<&testapp::keep>(2, "it", counter);
+  worker(0).peer(2).call<&testapp::keep>("it", counter);
   ASSERT_EQ(at_owner("rref.forks"), 2);
   // Even with the secret parts, which nobody else can know.
   const sinew::proto::Reference stolen = ids_of(counter);
@@ -202,25 +202,25 @@ TEST_F(HostilePeer, MessagesAboutForksOfOthersAreRefused) {
   expect_refusal(overheard(Kind::kAddFork), absl::StatusCode::kPermissionDenied,
                  "it does not hold that fork");
   EXPECT_EQ(at_owner("rref.forks"), 2);
-  EXPECT_EQ(sinew::rpc_sync<&Counter::add>(counter, 1), 2);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_kept>(2, "it", 1), 3);
-  worker(0).rpc_sync<&testapp::drop>(2, "it");
+  EXPECT_EQ(counter.call<&Counter::add>(1), 2);
+  EXPECT_EQ(worker(0).peer(2).call<&testapp::add_to_kept>("it", 1), 3);
+  worker(0).peer(2).call<&testapp::drop>("it");
 }
 
 TEST_F(HostilePeer, LateMessagesBringNothingBack) {
   start();
-  auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  auto counter = worker(0).peer(1).remote<Counter>(1);
   counter.created().wait();
   const sinew::proto::Reference stolen = ids_of(counter);
-  worker(0).rpc_sync<&testapp::keep>(2, "it", counter);
-  worker(0).rpc_sync<&testapp::drop>(2, "it");
+  worker(0).peer(2).call<&testapp::keep>("it", counter);
+  worker(0).peer(2).call<&testapp::drop>("it");
   ASSERT_TRUE(eventually([&] { return at_owner("rref.forks") == 1; }));
   // What worker2 said while it held its fork.
   expect_refusal(overheard(Kind::kAddFork), absl::StatusCode::kFailedPrecondition,
                  "it has been deleted");
   EXPECT_TRUE(deliver(overheard(Kind::kDeleteFork)));
   EXPECT_EQ(at_owner("rref.forks"), 1);
-  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);
+  EXPECT_EQ(counter.call<&Counter::get>(), 1);
 
   counter = RRef<Counter>();
   ASSERT_TRUE(eventually([&] { return at_owner("rref.owned") == 0; }));
@@ -247,7 +247,7 @@ void tell_in_vain(RawPeer& guest, const LedgerMessage& message) {
 
 TEST_F(HostilePeer, WhoHasNotJoinedIsNotHeard) {
   start();
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const auto counter = worker(0).peer(1).remote<Counter>(1);
   counter.created().wait();
   RawPeer guest({"guest", -1, {}});
   ASSERT_TRUE(guest.connect(owner().address()).ok());
@@ -256,19 +256,19 @@ TEST_F(HostilePeer, WhoHasNotJoinedIsNotHeard) {
   const std::uint64_t id = guest.call(
       "testapp::count", [](sinew::proto::Call& call) { call.add_arguments()->set_integer(7); });
   EXPECT_TRUE(guest.wait_receipts());
-  EXPECT_TRUE(worker(0).rpc_sync<&testapp::executions>(1).empty());
+  EXPECT_TRUE(worker(0).peer(1).call<&testapp::executions>().empty());
   for (const sinew::proto::Envelope& envelope : guest.heard()) {
     EXPECT_NE(envelope.reply().id(), id);
   }
   EXPECT_EQ(at_owner("rref.forks"), 1);
-  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);
+  EXPECT_EQ(counter.call<&Counter::get>(), 1);
 }
 
 TEST_F(HostilePeer, NobodyCanSpeakInTheNameOfAWorker) {
   start([this](int, sinew::WorkerOptions& options) {
     options.credentials = Credentials::mutual_tls(certificates_.issue(options.name));
   });
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const auto counter = worker(0).peer(1).remote<Counter>(1);
   counter.created().wait();
   const Credentials own = Credentials::mutual_tls(certificates_.issue("stranger"));
   RawPeer impostor({"worker0", 0, {}}, own);
@@ -281,12 +281,12 @@ TEST_F(HostilePeer, NobodyCanSpeakInTheNameOfAWorker) {
   ASSERT_TRUE(guest.connect(owner().address()).ok());
   EXPECT_EQ(log_of([&] { tell_in_vain(guest, delete_of(ids_of(counter))); }), "");
   EXPECT_EQ(at_owner("rref.forks"), 1);
-  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);
+  EXPECT_EQ(counter.call<&Counter::get>(), 1);
 }
 
 TEST_F(HostilePeer, ASecondIncarnationOfALiveWorkerIsNoMember) {
   start();
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const auto counter = worker(0).peer(1).remote<Counter>(1);
   counter.created().wait();
   RawPeer second({"worker0", 0, {}});
   ASSERT_TRUE(second.connect(owner().address()).ok());
@@ -299,8 +299,8 @@ TEST_F(HostilePeer, ASecondIncarnationOfALiveWorkerIsNoMember) {
   EXPECT_EQ(refused->why.code(), absl::StatusCode::kAlreadyExists) << refused->why;
   EXPECT_THAT(std::string(refused->why.message()), HasSubstr("name 'worker0' is already used"));
   EXPECT_EQ(at_owner("rref.forks"), 1);
-  EXPECT_EQ(worker(2).rpc_sync<&testapp::add>(0, 1, 2), 3);
-  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);
+  EXPECT_EQ(worker(2).peer(0).call<&testapp::add>(1, 2), 3);
+  EXPECT_EQ(counter.call<&Counter::get>(), 1);
 }
 
 }  // namespace

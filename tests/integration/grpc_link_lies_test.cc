@@ -59,13 +59,13 @@ class LinkLies : public ::testing::Test {
       worker.send_window_bytes = kWindow;
     };
     cluster_ = std::make_unique<sinew::testing::Cluster>(std::move(options));
-    running_ = worker(0).rpc_async<&testapp::stall>(1);
-    ASSERT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
+    running_ = worker(0).peer(1).async<&testapp::stall>();
+    ASSERT_TRUE(eventually([&] { return worker(0).peer(1).call<&testapp::stalled>() == 1; }));
     ASSERT_TRUE(liar_.connect(address()).ok());
   }
   void TearDown() override {
     EXPECT_FALSE(running_.done());
-    worker(0).rpc_sync<&testapp::release>(1);
+    worker(0).peer(1).call<&testapp::release>();
     EXPECT_EQ(running_.wait(), 1);
   }
 
@@ -189,7 +189,7 @@ TEST_F(LinkLies, RequestsBeyondTheRoom) {
   liar_.fall_silent();
   for (int i = 0; i < 3; ++i) liar_.call("testapp::echo", large);
   expect_cut_off();
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::echo>("small"), "small");
 }
 
 // Each is refused, and whoever does not read that it was has no room for more.
@@ -201,7 +201,7 @@ TEST_F(LinkLies, RequestsWhoseRefusalsNobodyReads) {
     });
   }
   EXPECT_TRUE(liar_.wait_down());
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::echo>("small"), "small");
 }
 
 TEST_F(LinkLies, ReceiptsAndRoomThatCannotBe) {
@@ -215,7 +215,7 @@ TEST_F(LinkLies, ReceiptsAndRoomThatCannotBe) {
     });
   }
   expect_heard();
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::echo>("small"), "small");
 }
 
 TEST_F(LinkLies, AnswersToHeartbeatsThatWereNeverSent) {
@@ -310,7 +310,7 @@ TEST_F(LinkLies, ControlCallsWhoseAnswersNobodyTakes) {
   RawPeer other({"other", -1, {}});
   ASSERT_TRUE(other.connect(address()).ok());
   EXPECT_TRUE(other.control_call("sinew.worker.heard").ok());
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::echo>("small"), "small");
   EXPECT_EQ(liar_.heard().size(), kMost);
   EXPECT_FALSE(liar_.is_down());
 }

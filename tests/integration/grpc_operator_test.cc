@@ -186,7 +186,7 @@ TEST_F(Operated, ACallOfAClientIsSeenAndCancelled) {
 TEST_F(Operated, ReferencesAndNamesSayWhoHoldsWhat) {
   start();
   {
-    const auto account = worker(0).remote<Account>("worker1");
+    const auto account = worker(0).peer("worker1").remote<Account>();
     worker(1).publish("savings", std::make_shared<Account>());
     account.call<&Account::add>();
     const JobView job = ask({"references", "names"});
@@ -215,7 +215,7 @@ TEST_F(Operated, APlantedDeadlockOverThreeWorkersIsNamed) {
   start();
   std::vector<RRef<Account>> accounts;
   for (int i = 0; i < 3; ++i) {
-    accounts.push_back(worker(0).remote<Account>(worker(i).name()));
+    accounts.push_back(worker(0).peer(worker(i).name()).remote<Account>());
     EXPECT_EQ(accounts.back().call<&Account::add>(), 1);
   }
   std::vector<Future<int>> moves;

@@ -37,7 +37,7 @@ TEST_P(Packets, ACallTakesTwo) {
   double least = 100;
   for (int round = 0; round < 20; ++round) {
     const std::int64_t before = packets;
-    for (int i = 0; i < kCalls; ++i) rpc_sync<&testapp::add>(peer, i, 1);
+    for (int i = 0; i < kCalls; ++i) peer.call<&testapp::add>(i, 1);
     least = std::min(least, static_cast<double>(packets - before) / kCalls);
   }
   EXPECT_GE(least, 1.9);

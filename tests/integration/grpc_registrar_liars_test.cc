@@ -61,7 +61,7 @@ class Liars : public sinew::testing::SecuredTest {
       EXPECT_EVENTUALLY(worker(rank).workers().size(), members);
       EXPECT_EQ(worker(rank).membership_state(), sinew::MembershipState::kMember);
       for (int other = 0; other < 3; ++other) {
-        EXPECT_EQ(worker(rank).rpc_sync<&testapp::add>(worker(other).name(), 1, 2), 3);
+        EXPECT_EQ(worker(rank).peer(worker(other).name()).call<&testapp::add>(1, 2), 3);
       }
     }
   }

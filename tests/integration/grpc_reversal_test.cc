@@ -99,18 +99,18 @@ class Reversal : public ::testing::Test {
 
 TEST_F(Reversal, WorkerWhoseAddressRefusesIsCalledByAll) {
   start(4, refused_port_);
-  EXPECT_EQ(worker(1).rpc_sync<&testapp::add>(kHidden, 1, 2), 3);
-  EXPECT_EQ(worker(kHidden).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(1).peer(kHidden).call<&testapp::add>(1, 2), 3);
+  EXPECT_EQ(worker(kHidden).peer(1).call<&testapp::add>(1, 2), 3);
   // The other way first.
-  EXPECT_EQ(worker(kHidden).rpc_sync<&testapp::add>(3, 1, 2), 3);
-  EXPECT_EQ(worker(3).rpc_sync<&testapp::add>(kHidden, 1, 2), 3);
+  EXPECT_EQ(worker(kHidden).peer(3).call<&testapp::add>(1, 2), 3);
+  EXPECT_EQ(worker(3).peer(kHidden).call<&testapp::add>(1, 2), 3);
 }
 
 TEST_F(Reversal, WorkerWhoseAddressSwallowsAllIsCalledByAll) {
   const SilentPort silent;
   start(3, silent.number());
-  EXPECT_EQ(worker(1).rpc_sync<&testapp::add>(kHidden, 1, 2), 3);
-  EXPECT_EQ(worker(kHidden).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(1).peer(kHidden).call<&testapp::add>(1, 2), 3);
+  EXPECT_EQ(worker(kHidden).peer(1).call<&testapp::add>(1, 2), 3);
 }
 
 TEST_F(Reversal, ManyCallsAskOnce) {
@@ -118,7 +118,7 @@ TEST_F(Reversal, ManyCallsAskOnce) {
   const std::int64_t before = worker(1).counters()["rpc.requests"];
   std::vector<sinew::Future<int>> calls;
   for (int i = 0; i < 200; ++i) {
-    calls.push_back(worker(1).rpc_async<&testapp::add>(kHidden, i, 1));
+    calls.push_back(worker(1).peer(kHidden).async<&testapp::add>(i, 1));
   }
   for (int i = 0; i < 200; ++i) EXPECT_EQ(calls[static_cast<std::size_t>(i)].wait(), i + 1);
   // One a second at most, so that there is room for a slow machine.

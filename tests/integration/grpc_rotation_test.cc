@@ -38,7 +38,7 @@ class Rotation : public ::testing::Test {
     cluster_ = std::make_unique<testing::Cluster>(std::move(options));
     caller_ = std::thread([this] {
       while (!is_over_) {
-        EXPECT_EQ(cluster_->worker(0).rpc_sync<&testapp::add>(1, calls_.load(), 1), calls_ + 1);
+        EXPECT_EQ(cluster_->worker(0).peer(1).call<&testapp::add>(calls_.load(), 1), calls_ + 1);
         ++calls_;
       }
     });

@@ -117,13 +117,13 @@ class Certified : public ::testing::Test {
 TEST_F(Certified, MutualTlsProvesNamesOfWorkersAndClients) {
   start([this](int rank) { return Credentials::mutual_tls(files_of(rank)); });
   // Whichever end opened the connection.
-  EXPECT_THAT(worker(0).rpc_sync<&certified::identities>(1),
+  EXPECT_THAT(worker(0).peer(1).call<&certified::identities>(),
               ElementsAre("worker0", "127.0.0.1", "spiffe://example.org/workers/0"));
-  EXPECT_THAT(worker(1).rpc_sync<&certified::identities>(0),
+  EXPECT_THAT(worker(1).peer(0).call<&certified::identities>(),
               ElementsAre("worker1", "127.0.0.1", "spiffe://example.org/workers/1"));
-  EXPECT_THAT(worker(1).rpc_sync<&certified::identities>(1), IsEmpty());
-  EXPECT_EQ(worker(0).rpc_sync<&certified::push>(1), 1);
-  const RpcError refused = error_of([&] { worker(0).rpc_sync<&certified::score>(1); });
+  EXPECT_THAT(worker(1).peer(1).call<&certified::identities>(), IsEmpty());
+  EXPECT_EQ(worker(0).peer(1).call<&certified::push>(), 1);
+  const RpcError refused = error_of([&] { worker(0).peer(1).call<&certified::score>(); });
   EXPECT_EQ(refused.code(), ErrorCode::kPermissionDenied);
   EXPECT_THAT(refused.message(),
               AllOf(HasSubstr("worker 'worker0', with a certificate for worker0"),
@@ -156,10 +156,10 @@ TEST_F(Certified, MutualTlsProvesNamesOfWorkersAndClients) {
 TEST_F(Certified, OneWayTlsProvesNothingOfCallers) {
   start([this](int rank) { return Credentials::tls(files_of(rank)); });
   for (const int rank : {0, 1}) {
-    EXPECT_THAT(worker(rank).rpc_sync<&certified::identities>(1 - rank), IsEmpty());
-    EXPECT_EQ(error_of([&] { worker(rank).rpc_sync<&certified::score>(1 - rank); }).code(),
+    EXPECT_THAT(worker(rank).peer(1 - rank).call<&certified::identities>(), IsEmpty());
+    EXPECT_EQ(error_of([&] { worker(rank).peer(1 - rank).call<&certified::score>(); }).code(),
               ErrorCode::kPermissionDenied);
-    EXPECT_EQ(worker(rank).rpc_sync<&certified::caller>(1 - rank), worker(rank).name());
+    EXPECT_EQ(worker(rank).peer(1 - rank).call<&certified::caller>(), worker(rank).name());
   }
 }
 

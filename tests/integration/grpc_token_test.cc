@@ -91,7 +91,7 @@ class WithToken : public ::testing::Test {
 };
 
 TEST_F(WithToken, MembersCallEachOther) {
-  EXPECT_EQ(cluster_->worker(1).rpc_sync<&testapp::add>(0, 1, 2), 3);
+  EXPECT_EQ(cluster_->worker(1).peer(0).call<&testapp::add>(1, 2), 3);
 }
 
 TEST_F(WithToken, WhoDoesNotKnowItOpensNoConnection) {
@@ -207,13 +207,13 @@ TEST(JobTls, WorkersThatKnowTheTokenCallEachOther) {
   const Worker worker = init_rpc(first);
   WorkerOptions second = by_token("second", token(), place);
   const Worker other = init_rpc(second);
-  EXPECT_EQ(other.rpc_sync<&testapp::add>("first", 1, 2), 3);
-  EXPECT_EQ(worker.rpc_sync<&testapp::add>("second", 1, 2), 3);
+  EXPECT_EQ(other.peer("first").call<&testapp::add>(1, 2), 3);
+  EXPECT_EQ(worker.peer("second").call<&testapp::add>(1, 2), 3);
   // Also over the address of the rendezvous.
   WorkerOptions third = by_token("third", token(), "tcp://" + worker.address());
   third.found_job = FoundJob::kNever;
   const Worker late = init_rpc(third);
-  EXPECT_EQ(late.rpc_sync<&testapp::add>("second", 1, 2), 3);
+  EXPECT_EQ(late.peer("second").call<&testapp::add>(1, 2), 3);
 
   WorkerOptions stranger = by_token("stranger", token() + "0", place);
   stranger.found_job = FoundJob::kNever;
@@ -280,9 +280,9 @@ TEST(EncryptedOnly, WhatWouldSendInTheClearDoesNotStart) {
   options.credentials = Credentials::job_tls();
   options.job_token = token();
   WorkerOptions with_nccl = options;
-  with_nccl.nccl_in_the_clear = true;
+  with_nccl.nccl_allow_unencrypted = true;
   EXPECT_THAT(testing::error_of([&] { init_rpc(with_nccl); }).message(),
-              HasSubstr("and its nccl_in_the_clear is set"));
+              HasSubstr("and its nccl_allow_unencrypted is set"));
   WorkerOptions at_etcd = options;
   at_etcd.init_method = "etcd://127.0.0.1:1/job";
   EXPECT_THAT(testing::error_of([&] { init_rpc(at_etcd); }).message(),
@@ -297,7 +297,7 @@ TEST(EncryptedOnly, GroupsDoNotStart) {
   const Worker worker = init_rpc(options);
   GroupOptions group;
   group.worker = worker;
-  group.in_the_clear = true;
+  group.allow_unencrypted = true;
   const RpcError over_worker = testing::error_of([&] { init_process_group(group); });
   EXPECT_EQ(over_worker.code(), ErrorCode::kPermissionDenied);
   EXPECT_THAT(over_worker.message(), HasSubstr("process groups do not encrypt"));

@@ -58,31 +58,31 @@ class Who : public sinew::testing::SecuredTest {
           return sinew::internal::make_faulty_transport(std::move(inner), plan_);
         });
     cluster_ = std::make_unique<sinew::testing::Cluster>(std::move(options));
-    running_ = worker(0).rpc_async<&testapp::stall>(1);
-    held_ = sinew::remote<Counter>(worker(0).peer(1), 1);
+    running_ = worker(0).peer(1).async<&testapp::stall>();
+    held_ = worker(0).peer(1).remote<Counter>(1);
     held_.created().wait();
     owned_ = sinew::share_rref(worker(0), std::make_shared<Counter>(5));
-    worker(0).rpc_sync<&testapp::keep>(1, "of worker0", owned_);
-    ASSERT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
+    worker(0).peer(1).call<&testapp::keep>("of worker0", owned_);
+    ASSERT_TRUE(eventually([&] { return worker(0).peer(1).call<&testapp::stalled>() == 1; }));
   }
 
   /// Nothing of worker0 has been touched at worker1. The tables of all workers end up empty.
   void TearDown() override {
     if (cluster_ == nullptr) return;
     EXPECT_FALSE(running_.done()) << "the call has been ended";
-    worker(2).rpc_sync<&testapp::release>(1);
+    worker(2).peer(1).call<&testapp::release>();
     EXPECT_EQ(running_.wait(), 1);
     EXPECT_EQ(worker(1).counters()["rref.forks"], 1);
     EXPECT_EQ(worker(0).counters()["rref.forks"], 1);
-    EXPECT_EQ(sinew::rpc_sync<&Counter::add>(held_, 1), 2);
-    EXPECT_EQ(worker(2).rpc_sync<&testapp::add_to_kept>(1, "of worker0", 1), 6);
+    EXPECT_EQ(held_.call<&Counter::add>(1), 2);
+    EXPECT_EQ(worker(2).peer(1).call<&testapp::add_to_kept>("of worker0", 1), 6);
     for (int rank = 0; rank < cluster_->size(); ++rank) {
       EXPECT_EQ(worker(rank).workers().size(), 3u);
       EXPECT_EQ(worker(rank).peer(0).name(), "worker0");
       EXPECT_EQ(worker(rank).peer(0).info(), worker(0).info());
       EXPECT_TRUE(worker(rank).peer(0).alive());
     }
-    worker(0).rpc_sync<&testapp::drop>(1, "of worker0");
+    worker(0).peer(1).call<&testapp::drop>("of worker0");
     held_ = sinew::RRef<Counter>();
     owned_ = sinew::RRef<Counter>();
     cluster_->shutdown();
@@ -204,16 +204,16 @@ TEST_P(Who, AnothersNameAndIncarnation) {
   expect_refused(cuckoo);
   RawPeer mirror({"mirror", -1, worker(1).info().incarnation}, credentials("mirror"));
   expect_refused(mirror);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
 }
 
 // Whoever comes first is not believed for that.
 TEST_P(Who, AMembersFirstContactIsItsOwn) {
   RawPeer thief(worker(2).info(), credentials("stranger"));
   expect_refused(thief);
-  EXPECT_EQ(worker(2).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(2).peer(1).call<&testapp::add>(1, 2), 3);
   expect_refused(thief);
-  EXPECT_EQ(worker(1).rpc_sync<&testapp::add>(2, 1, 2), 3);
+  EXPECT_EQ(worker(1).peer(2).call<&testapp::add>(1, 2), 3);
 }
 
 TEST_P(Who, AMembersNameWithAnIncarnationOfItsOwn) {
@@ -231,13 +231,13 @@ TEST_P(Who, AMembersNameWithAnIncarnationOfItsOwn) {
   ASSERT_TRUE(other.connect(victim(), brief).ok());
   do_harm(other);
   expect_heard_nothing(other);
-  EXPECT_EQ(worker(2).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(2).peer(1).call<&testapp::add>(1, 2), 3);
   // The end of its link is nobody's loss.
   other.fall_silent();
   EXPECT_TRUE(other.wait_down());
   EXPECT_TRUE(other.wait_ended(victim()));
   expect_heard_nothing(other);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
 }
 
 TEST_P(Who, ARankInAHelloPushesNobodyOut) {
@@ -252,9 +252,9 @@ TEST_P(Who, ARankInAHelloPushesNobodyOut) {
   EXPECT_TRUE(usurper.wait_receipts());
   expect_heard_nothing(usurper);
   EXPECT_EQ(worker(1).peer(0).info(), worker(0).info());
-  EXPECT_TRUE(worker(1).rpc_sync<&testapp::executions>(1).empty());
-  EXPECT_EQ(worker(1).rpc_sync<&testapp::add>(0, 1, 2), 3);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_TRUE(worker(1).peer(1).call<&testapp::executions>().empty());
+  EXPECT_EQ(worker(1).peer(0).call<&testapp::add>(1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
 }
 
 TEST_P(Who, ALinkIsResumedByWhoMadeIt) {
@@ -294,7 +294,7 @@ TEST_P(Who, TheGapBetweenTwoConnectionsOfAMember) {
   const auto out = plan_->fail_connects(all, absl::UnavailableError("no way out"));
   const auto in = plan_->refuse_connects(all, absl::UnavailableError("no way in"));
   EXPECT_GT(plan_->break_connections(all), 0u);
-  const auto waiting = worker(0).rpc_async<&testapp::count>(1, 7);
+  const auto waiting = worker(0).peer(1).async<&testapp::count>(7);
   RawPeer thief(worker(0).info(), credentials("stranger"));
   expect_refused(thief);
   EXPECT_FALSE(waiting.done());

@@ -122,7 +122,7 @@ TEST_P(Leaving, WhatAWorkerHasAnsweredComesAlsoWhenItHasLeft) {
   constexpr std::int64_t kBytes = 128 << 20;
   ASSERT_NO_FATAL_FAILURE(start_all(WorldKind::kOpen, Lead::kCoordinator));
   const Worker &caller = worker(1), &leaver = worker(2);
-  const auto made = caller.rpc_async<&testapp::make_pattern>(leaver.name(), kBytes, 7);
+  const auto made = caller.peer(leaver.name()).async<&testapp::make_pattern>(kBytes, 7);
   ASSERT_TRUE(eventually([&] { return leaver.counters().at("rpc.server_active_calls") > 0; }));
   leaver.shutdown({true, 60s, false});
   EXPECT_EQ(made.wait().numel(), kBytes);

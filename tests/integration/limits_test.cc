@@ -115,16 +115,16 @@ class Limits : public sinew::testing::ClusterTest {
     start_workers(2, 0, [&limited](int rank, sinew::WorkerOptions& options) {
       if (limited.count(rank) > 0) options.max_message_bytes = kLimit;
     });
-    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
-    EXPECT_EQ(worker(1).rpc_sync<&testapp::add>(0, 1, 2), 3);
-    waiting_ = worker(0).rpc_async<&testapp::stall>(1);
-    EXPECT_TRUE(eventually([this] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
+    EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
+    EXPECT_EQ(worker(1).peer(0).call<&testapp::add>(1, 2), 3);
+    waiting_ = worker(0).peer(1).async<&testapp::stall>();
+    EXPECT_TRUE(eventually([this] { return worker(0).peer(1).call<&testapp::stalled>() == 1; }));
     connections_before_ = connections();
   }
   /// The link between them is as it was.
   void expect_unharmed() {
-    EXPECT_EQ(worker(0).rpc_async<&testapp::add>(1, 1, 2).wait_for(kAtOnce), 3);
-    EXPECT_EQ(worker(1).rpc_async<&testapp::add>(0, 1, 2).wait_for(kAtOnce), 3);
+    EXPECT_EQ(worker(0).peer(1).async<&testapp::add>(1, 2).wait_for(kAtOnce), 3);
+    EXPECT_EQ(worker(1).peer(0).async<&testapp::add>(1, 2).wait_for(kAtOnce), 3);
     EXPECT_EQ(connections(), connections_before_) << "another connection was opened";
     testapp::release_at(worker(1));
     EXPECT_EQ(waiting_.wait_for(kAtOnce), 1);
@@ -152,10 +152,10 @@ SINEW_INSTANTIATE_CLUSTER_TEST(Limits);
 TEST_P(Limits, AnArgumentOverTheLimitOfBothDoesNotLeave) {
   start_limited({0, 1});
   const at::Tensor large = testapp::filled(kTooMuch, 1);
-  expect_too_large(error_at_once(worker(0).rpc_async<&testapp::count_with>(1, 1, large)),
+  expect_too_large(error_at_once(worker(0).peer(1).async<&testapp::count_with>(1, large)),
                    Execution::kDidNotRun, kTooMuch, kLimit);
   expect_too_large(
-      error_at_once(worker(0).rpc_async<&testapp::echo>(1, std::string(kTooMuch, 'x'))),
+      error_at_once(worker(0).peer(1).async<&testapp::echo>(std::string(kTooMuch, 'x'))),
       Execution::kDidNotRun, kTooMuch, kLimit);
   EXPECT_TRUE(executions_at(1).empty());
   expect_unharmed();
@@ -163,7 +163,7 @@ TEST_P(Limits, AnArgumentOverTheLimitOfBothDoesNotLeave) {
 
 TEST_P(Limits, AResultOverTheLimitOfBothIsAnError) {
   start_limited({0, 1});
-  const auto result = worker(0).rpc_async<&testapp::filled>(1, std::int64_t{kTooMuch}, 1);
+  const auto result = worker(0).peer(1).async<&testapp::filled>(std::int64_t{kTooMuch}, 1);
   expect_too_large(error_at_once(result), Execution::kMayHaveRun, kTooMuch, kLimit);
   expect_unharmed();
 }
@@ -171,10 +171,10 @@ TEST_P(Limits, AResultOverTheLimitOfBothIsAnError) {
 TEST_P(Limits, AnArgumentOverTheReceiversLimitDoesNotLeave) {
   start_limited({1});
   const at::Tensor large = testapp::filled(kTooMuch, 1);
-  expect_too_large(error_at_once(worker(0).rpc_async<&testapp::count_with>(1, 1, large)),
+  expect_too_large(error_at_once(worker(0).peer(1).async<&testapp::count_with>(1, large)),
                    Execution::kDidNotRun, kTooMuch, kLimit);
   expect_too_large(
-      error_at_once(worker(0).rpc_async<&testapp::echo>(1, std::string(kTooMuch, 'x'))),
+      error_at_once(worker(0).peer(1).async<&testapp::echo>(std::string(kTooMuch, 'x'))),
       Execution::kDidNotRun, kTooMuch, kLimit);
   EXPECT_TRUE(executions_at(1).empty());
   expect_unharmed();
@@ -182,7 +182,7 @@ TEST_P(Limits, AnArgumentOverTheReceiversLimitDoesNotLeave) {
 
 TEST_P(Limits, AResultOverTheReceiversLimitIsAnError) {
   start_limited({0});
-  const auto result = worker(0).rpc_async<&testapp::filled>(1, std::int64_t{kTooMuch}, 1);
+  const auto result = worker(0).peer(1).async<&testapp::filled>(std::int64_t{kTooMuch}, 1);
   expect_too_large(error_at_once(result), Execution::kMayHaveRun, kTooMuch, kLimit);
   expect_unharmed();
 }
@@ -190,8 +190,8 @@ TEST_P(Limits, AResultOverTheReceiversLimitIsAnError) {
 TEST_P(Limits, WhatIsUnderTheLimitPasses) {
   start_limited({0, 1});
   const at::Tensor most = testapp::filled(kLimit - 4096, 1);
-  EXPECT_EQ(worker(0).rpc_async<&testapp::count_with>(1, 1, most).wait_for(kAtOnce), 1);
-  const auto result = worker(0).rpc_async<&testapp::filled>(1, std::int64_t{kLimit - 4096}, 1);
+  EXPECT_EQ(worker(0).peer(1).async<&testapp::count_with>(1, most).wait_for(kAtOnce), 1);
+  const auto result = worker(0).peer(1).async<&testapp::filled>(std::int64_t{kLimit - 4096}, 1);
   EXPECT_TRUE(testapp::is_filled(result.wait_for(kAtOnce), kLimit - 4096, 1));
   expect_unharmed();
 }
@@ -201,7 +201,7 @@ TEST_P(Limits, TooManyTensorsInArgumentsDoNotLeave) {
   const std::vector<at::Tensor> tensors = testapp::make_tensors(kMostTensors + 1);
   // Refused where the call is made, or by its future.
   const RpcError error = error_of([&] {
-    const auto call = worker(0).rpc_async<&testapp::count_tensors>(1, tensors);
+    const auto call = worker(0).peer(1).async<&testapp::count_tensors>(tensors);
     call.wait_for(kAtOnce);
   });
   expect_too_large(error, Execution::kDidNotRun, kMostTensors + 1, kMostTensors);
@@ -210,7 +210,7 @@ TEST_P(Limits, TooManyTensorsInArgumentsDoNotLeave) {
 
 TEST_P(Limits, TooManyTensorsInAResultAreAnError) {
   start_limited({});
-  const auto call = worker(0).rpc_async<&testapp::make_tensors>(1, std::int64_t{kMostTensors + 1});
+  const auto call = worker(0).peer(1).async<&testapp::make_tensors>(std::int64_t{kMostTensors + 1});
   expect_too_large(error_at_once(call), Execution::kMayHaveRun, kMostTensors + 1, kMostTensors);
   expect_unharmed();
 }
@@ -252,7 +252,7 @@ TEST_P(Limits, AFirstBurstOverTheWindowRunsOrFailsAtOnce) {
   for (int i = 0; i < kCalls; ++i) arguments.push_back(testapp::filled(std::int64_t{kMiB}, i));
   for (int i = 0; i < kCalls; ++i) {
     calls.push_back(
-        worker(1).rpc_async<&testapp::count_with>(2, i, arguments[static_cast<std::size_t>(i)]));
+        worker(1).peer(2).async<&testapp::count_with>(i, arguments[static_cast<std::size_t>(i)]));
   }
   std::set<int> answered;
   int silent = 0;
@@ -293,7 +293,7 @@ TEST_P(Limits, ACallThatThereIsNoMemoryForFailsAlone) {
   };
   plan_->add(std::move(rule));
   const at::Tensor large = testapp::filled(kTooMuch, 1);
-  RpcError error = error_at_once(worker(1).rpc_async<&testapp::count_with>(0, 1, large));
+  RpcError error = error_at_once(worker(1).peer(0).async<&testapp::count_with>(1, large));
   EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();
   EXPECT_EQ(error.execution(), Execution::kDidNotRun) << error.what();
   EXPECT_THAT(error.message(), HasSubstr("no memory, as the test wants"));
@@ -301,7 +301,7 @@ TEST_P(Limits, ACallThatThereIsNoMemoryForFailsAlone) {
   EXPECT_TRUE(executions_at(0).empty());
   // An answer that there is no memory for.
   error = error_at_once(
-      worker(0).rpc_async<&testapp::filled>(1, static_cast<std::int64_t>(kTooMuch), 1));
+      worker(0).peer(1).async<&testapp::filled>(static_cast<std::int64_t>(kTooMuch), 1));
   EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();
   EXPECT_EQ(error.execution(), Execution::kMayHaveRun) << error.what();
   EXPECT_THAT(error.message(), HasSubstr("no memory, as the test wants"));
@@ -322,10 +322,10 @@ TEST_P(Limits, CallsThatThereIsNoMemoryForGiveTheirRoomBack) {
   plan_->add(std::move(rule));
   const at::Tensor large = testapp::filled(kTooMuch, 1);
   for (int i = 0; i < 8; ++i) {
-    EXPECT_EQ(error_at_once(worker(1).rpc_async<&testapp::count_with>(0, 1, large)).code(),
+    EXPECT_EQ(error_at_once(worker(1).peer(0).async<&testapp::count_with>(1, large)).code(),
               ErrorCode::kResourceExhausted);
   }
-  EXPECT_EQ(worker(1).rpc_async<&testapp::count_with>(0, 1, large).wait_for(kAtOnce), 1);
+  EXPECT_EQ(worker(1).peer(0).async<&testapp::count_with>(1, large).wait_for(kAtOnce), 1);
 }
 
 // Nobody would hear that it was refused: it is sent again.

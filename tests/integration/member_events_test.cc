@@ -97,8 +97,8 @@ TEST_P(MemberEvents, OthersJoinAndLeave) {
   const Diary first(worker(0));
   const Diary second(worker(1));
   const Worker late = start_late();
-  EXPECT_EQ(late.rpc_sync<&testapp::add>("worker0", 1, 2), 3);
-  EXPECT_EQ(worker(1).rpc_sync<&testapp::add>("late", 1, 2), 3);
+  EXPECT_EQ(late.peer("worker0").call<&testapp::add>(1, 2), 3);
+  EXPECT_EQ(worker(1).peer("late").call<&testapp::add>(1, 2), 3);
   late.shutdown();
   const Worker again = start_late();
   for (const Diary* diary : {&first, &second}) {
@@ -118,7 +118,7 @@ TEST_P(MemberEvents, WhoEndsWithoutAGoodbyeIsLost) {
   start_open(2);
   const Diary diary(worker(0));
   const Worker late = start_late();
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>("late", 1, 2), 3);
+  EXPECT_EQ(worker(0).peer("late").call<&testapp::add>(1, 2), 3);
   late.shutdown({false});
   const MemberEvent lost = diary.wait_for("lost:late");
   EXPECT_THAT(lost.reason, HasSubstr("'late'"));
@@ -141,8 +141,8 @@ TEST_P(MemberEvents, TheWorkerIsAsNewAsTheEvent) {
     if (event.kind == MemberEvent::Kind::kJoined) {
       EXPECT_TRUE(is_member(event.worker));
       // It may block.
-      EXPECT_EQ(self.rpc_sync<&testapp::add>(event.worker, 1, 2), 3);
-      running = self.rpc_async<&testapp::stall>(event.worker);
+      EXPECT_EQ(self.peer(event.worker).call<&testapp::add>(1, 2), 3);
+      running = self.peer(event.worker).async<&testapp::stall>();
     } else if (event.kind == MemberEvent::Kind::kLost) {
       EXPECT_FALSE(is_member(event.worker));
       EXPECT_TRUE(running.done());
@@ -150,7 +150,7 @@ TEST_P(MemberEvents, TheWorkerIsAsNewAsTheEvent) {
     }
   });
   const Worker late = start_late();
-  EXPECT_TRUE(eventually([&] { return self.rpc_sync<&testapp::stalled>("late") == 1; }));
+  EXPECT_TRUE(eventually([&] { return self.peer("late").call<&testapp::stalled>() == 1; }));
   late.shutdown({false});
   EXPECT_NO_THROW(over.future().wait_for(60s));
   testapp::drop_stalled(late);
@@ -203,7 +203,7 @@ TEST_P(MemberEvents, NoneIsLostWhileAFunctionRuns) {
   std::vector<std::string> expected;
   for (int time = 0; time < kTimes; ++time) {
     const Worker late = start_late();
-    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>("late", 1, 2), 3);
+    EXPECT_EQ(worker(0).peer("late").call<&testapp::add>(1, 2), 3);
     const std::string incarnation = absl::StrCat(late.info().incarnation.value);
     expected.push_back("joined " + incarnation);
     expected.push_back("left " + incarnation);

@@ -99,13 +99,13 @@ void MembershipInproc::run(const Row& row) {
   const Worker owner = workers_.begin()->second;
   const Worker user = workers_.rbegin()->second;
 
-  const auto theirs = sinew::remote<testapp::Counter>(victim.peer(owner.name()), 1);
-  const auto its = sinew::remote<testapp::Counter>(user.peer(name), 1);
+  const auto theirs = victim.peer(owner.name()).remote<testapp::Counter>(1);
+  const auto its = user.peer(name).remote<testapp::Counter>(1);
   theirs.created().wait();
   its.created().wait();
   const bool calls = row.call_begun != std::string("-");
   sinew::Future<int> call;
-  if (calls) call = user.rpc_async<&testapp::stall>(name);
+  if (calls) call = user.peer(name).async<&testapp::stall>();
   std::vector<sinew::Future<std::vector<std::string>>> barriers;
   for (const auto& [survivor, worker] : workers_) {
     barriers.push_back(sinew::WorkerAccess::core(worker)->membership().all_gather_async(
@@ -121,9 +121,9 @@ void MembershipInproc::run(const Row& row) {
   }
   expect_list(row.list.file);
   // workers() leaves out who is lost before the list does.
-  EXPECT_EVENTUALLY(code_of([&] { user.rpc_sync<&testapp::add>(name, 1, 2); }), row.call);
-  EXPECT_EQ(code_of([&] { sinew::rpc_sync<&testapp::Counter::get>(its); }), row.use);
-  EXPECT_EQ(code_of([&] { victim.rpc_sync<&testapp::add>(owner.name(), 1, 2); }),
+  EXPECT_EVENTUALLY(code_of([&] { user.peer(name).call<&testapp::add>(1, 2); }), row.call);
+  EXPECT_EQ(code_of([&] { its.call<&testapp::Counter::get>(); }), row.use);
+  EXPECT_EQ(code_of([&] { victim.peer(owner.name()).call<&testapp::add>(1, 2); }),
             "FAILED_PRECONDITION");
   EXPECT_TRUE(eventually([&] { return owner.counters()["rref.owned"] == 0; }));
   expect_barrier();

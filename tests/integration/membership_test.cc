@@ -83,7 +83,7 @@ void expect_all_joined(const std::vector<Outcome>& outcomes) {
     if (!outcome.worker.valid()) continue;
     ASSERT_EQ(outcome.worker.workers().size(), outcomes.size());
     for (const sinew::WorkerInfo& other : outcome.worker.workers()) {
-      EXPECT_EQ(outcome.worker.rpc_sync<&testapp::add>(other, 1, 2), 3);
+      EXPECT_EQ(outcome.worker.peer(other).call<&testapp::add>(1, 2), 3);
     }
   }
 }
@@ -250,7 +250,7 @@ TEST_F(Membership, NameOrRankThatIsTakenIsRefused) {
   error = error_of([&] { sinew::init_rpc(options_of("other", meet, 1, 0)); });
   EXPECT_EQ(error.code(), ErrorCode::kAlreadyExists);
   EXPECT_THAT(error.message(), HasSubstr("rank 1 is already used by worker 'b'"));
-  EXPECT_EQ(founder[0].worker.rpc_sync<&testapp::add>("b", 1, 2), 3);
+  EXPECT_EQ(founder[0].worker.peer("b").call<&testapp::add>(1, 2), 3);
   shut_down(founder);
 }
 
@@ -300,7 +300,7 @@ TEST_F(Membership, AnAddressThatIsTakenIsRefused) {
   const RpcError error = error_of([&] { sinew::init_rpc(options_of("b", meet, 0, 1)); });
   EXPECT_EQ(error.code(), ErrorCode::kAlreadyExists) << error.what();
   EXPECT_THAT(error.message(), HasSubstr(meet.substr(6)));
-  EXPECT_EQ(founder[0].worker.rpc_sync<&testapp::add>("a", 1, 2), 3);
+  EXPECT_EQ(founder[0].worker.peer("a").call<&testapp::add>(1, 2), 3);
   shut_down(founder);
 }
 
@@ -325,10 +325,10 @@ void come_and_go(const std::string& meet) {
   for (const Worker& worker : {a, b, c}) {
     EXPECT_EVENTUALLY(names_at(worker), SizeIs(3)) << worker.name();
     for (const char* other : {"a", "b", "c"})
-      EXPECT_EQ(worker.rpc_sync<&testapp::add>(other, 1, 2), 3);
+      EXPECT_EQ(worker.peer(other).call<&testapp::add>(1, 2), 3);
   }
   // Holds something of those who stay.
-  auto held = sinew::remote<testapp::Counter>(c.peer("b"), 1);
+  auto held = c.peer("b").remote<testapp::Counter>(1);
   held.created().wait();
   EXPECT_EQ(b.counters()["rref.forks"], 1);
   c.shutdown({true, 60s, true});
@@ -339,7 +339,7 @@ void come_and_go(const std::string& meet) {
   const Worker again = sinew::init_rpc(options_of("c", meet));
   EXPECT_TRUE(eventually([&] { return a.workers().size() == 3 && b.workers().size() == 3; }));
   for (const Worker& worker : {a, b, again})
-    EXPECT_EQ(worker.rpc_sync<&testapp::add>("c", 1, 2), 3);
+    EXPECT_EQ(worker.peer("c").call<&testapp::add>(1, 2), 3);
   again.shutdown({true, 60s, true});
   b.shutdown({true, 60s, true});
   a.shutdown({true, 60s, true});
@@ -392,8 +392,8 @@ TEST_F(Membership, AFounderThatComesBackFindsItsJob) {
     EXPECT_EVENTUALLY(names_at(learner), SizeIs(actors.size() + 1));
     for (const Worker& actor : actors) {
       EXPECT_EVENTUALLY(names_at(actor), names_at(learner)) << actor.name();
-      EXPECT_EQ(actor.rpc_sync<&testapp::add>("learner", 1, 2), 3);
-      EXPECT_EQ(learner.rpc_sync<&testapp::add>(actor.name(), 1, 2), 3);
+      EXPECT_EQ(actor.peer("learner").call<&testapp::add>(1, 2), 3);
+      EXPECT_EQ(learner.peer(actor.name()).call<&testapp::add>(1, 2), 3);
     }
   }
   for (const Worker& actor : actors) actor.shutdown({true, 60s, true});
@@ -406,13 +406,13 @@ TEST_F(Membership, RankZeroMayLeaveLikeAnyOther) {
   const Worker c = sinew::init_rpc(options_of("c", file()));
   a.shutdown({true, 60s, true});
   for (const Worker& worker : {b, c}) EXPECT_EVENTUALLY(names_at(worker), SizeIs(2));
-  EXPECT_EQ(b.rpc_sync<&testapp::add>("c", 1, 2), 3);
+  EXPECT_EQ(b.peer("c").call<&testapp::add>(1, 2), 3);
   // Those who stay let others in.
   const Worker late = sinew::init_rpc(options_of("late", file()));
   for (const Worker& worker : {b, c, late}) {
     EXPECT_EVENTUALLY(names_at(worker), SizeIs(3)) << worker.name();
     for (const char* other : {"b", "c", "late"})
-      EXPECT_EQ(worker.rpc_sync<&testapp::add>(other, 1, 2), 3);
+      EXPECT_EQ(worker.peer(other).call<&testapp::add>(1, 2), 3);
   }
   EXPECT_EQ(late.rank(), 3) << "0 is the founder's";
   for (const Worker& worker : {late, b, c}) worker.shutdown({true, 60s, true});
@@ -477,8 +477,8 @@ TEST_F(Membership, IdleWorkersOutliveManyLeases) {
   const sinew::Peer peer = workers[0].worker.peer("b");
   EXPECT_TRUE(eventually([&] { return std::chrono::steady_clock::now() > end || !peer.alive(); }));
   EXPECT_TRUE(peer.alive());
-  EXPECT_EQ(workers[0].worker.rpc_sync<&testapp::add>("b", 1, 2), 3);
-  EXPECT_EQ(workers[1].worker.rpc_sync<&testapp::add>("a", 1, 2), 3);
+  EXPECT_EQ(workers[0].worker.peer("b").call<&testapp::add>(1, 2), 3);
+  EXPECT_EQ(workers[1].worker.peer("a").call<&testapp::add>(1, 2), 3);
   shut_down(workers);
 }
 

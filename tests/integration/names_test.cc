@@ -60,9 +60,7 @@ class Names : public sinew::testing::OpenJobTest {
     OpenJobTest::start_open(size, std::move(methods));
   }
   static std::int64_t waiters(const Worker& worker) { return worker.counters()["names.waiters"]; }
-  static int add(const RRef<Counter>& counter, int by) {
-    return sinew::rpc_sync<&Counter::add>(counter, by);
-  }
+  static int add(const RRef<Counter>& counter, int by) { return counter.call<&Counter::add>(by); }
   static void publish_counter(const Worker& worker, const std::string& name, int start) {
     worker.publish(name, std::make_shared<Counter>(start));
   }
@@ -78,7 +76,7 @@ TEST_P(Names, AWorkerIsWaitedForUntilItComesAndComesBack) {
   Worker late = start_late();
   const Peer first = waiting.wait();
   EXPECT_EQ(first.info(), late.info());
-  EXPECT_EQ(sinew::rpc_sync<&testapp::add>(first, 1, 2), 3);
+  EXPECT_EQ(first.call<&testapp::add>(1, 2), 3);
 
   late.shutdown({false});
   // Once it is known to be lost it is not returned any more.
@@ -87,13 +85,13 @@ TEST_P(Names, AWorkerIsWaitedForUntilItComesAndComesBack) {
   late = start_late();
   EXPECT_EQ(again.wait().info(), late.info());
   EXPECT_FALSE(again.wait() == first);
-  EXPECT_EQ(sinew::rpc_sync<&testapp::add>(again.wait(), 1, 2), 3);
+  EXPECT_EQ(again.wait().call<&testapp::add>(1, 2), 3);
   late.shutdown();
 }
 
 TEST_P(Names, AHandlerMayWaitForAWorker) {
   start_open(2);
-  const auto called = worker(0).rpc_async<&integration::wait_in_handler>("worker1", "late");
+  const auto called = worker(0).peer("worker1").async<&integration::wait_in_handler>("late");
   const Worker late = start_late();
   EXPECT_EQ(called.wait(), "late");
   late.shutdown();
@@ -182,7 +180,7 @@ TEST_P(Names, AnObjectIsWaitedForAndSoIsItsWorker) {
 TEST_P(Names, WhatIsStillBeingMadeCanBePublished) {
   start_open(2);
   integration::making_gate().close();
-  worker(1).publish("number", sinew::remote<&integration::make_number>(worker(1).self(), 7));
+  worker(1).publish("number", worker(1).self().remote<&integration::make_number>(7));
   const RRef<int> found = worker(0).find<int>("worker1/number", 60s);
   const Future<int> value = found.to_here_async();
   EXPECT_TRUE(integration::making_gate().wait_for_arrivals(1));
@@ -324,7 +322,7 @@ TEST_P(Names, AnEvictedWorkersNamesGoWithItUntilItPublishesAgain) {
 TEST_P(Names, WrongPublicationsAndAddressesAreRefused) {
   start_open(2);
   const auto code_of = [](const std::function<void()>& use) { return error_of(use).code(); };
-  const RRef<Counter> elsewhere = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const RRef<Counter> elsewhere = worker(0).peer(1).remote<Counter>(1);
   const RpcError refused = error_of([&] { worker(0).publish("counter", elsewhere); });
   EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(refused.message(), HasSubstr("is a value of worker 'worker1'"));

@@ -84,7 +84,7 @@ TEST_P(Reports, AreMadeWhileAllElseGoesOn) {
     });
   }
   for (int round = 0; round < 30; ++round) {
-    const RRef<Sum> sum = worker(0).remote<Sum>("worker1");
+    const RRef<Sum> sum = worker(0).peer("worker1").remote<Sum>();
     std::vector<Future<int>> calls;
     for (int i = 0; i < 20; ++i) {
       calls.push_back(sum.async<&Sum::add>(1));
@@ -126,7 +126,7 @@ TEST_P(Reports, CountEachCallOnce) {
 TEST_P(Reports, AreBounded) {
   std::vector<RRef<Sum>> sums;
   for (std::size_t i = 0; i < StateReport::kMostOfOne + 5; ++i)
-    sums.push_back(worker(0).remote<Sum>("worker0"));
+    sums.push_back(worker(0).peer("worker0").remote<Sum>());
   for (const RRef<Sum>& sum : sums) EXPECT_EQ(sum.call<&Sum::add>(1), 1);
   const proto::WorkerState state = state_of(worker(0));
   EXPECT_EQ(static_cast<std::size_t>(state.references_size()), StateReport::kMostOfOne);

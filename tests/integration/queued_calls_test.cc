@@ -64,7 +64,7 @@ class QueuedCalls : public testing::ClusterTest {
   Peer callee() const { return worker(0).peer(1); }
   void fill_pool() {
     for (int i = 0; i < kThreads; ++i) {
-      running_.push_back(rpc_async<&queued::blocked>(callee().within(kNoTimeout)));
+      running_.push_back(callee().within(kNoTimeout).async<&queued::blocked>());
     }
     ASSERT_TRUE(queued::gate.wait_for_arrivals(kThreads));
   }
@@ -92,7 +92,7 @@ SINEW_INSTANTIATE_CLUSTER_TEST(QueuedCalls);
 
 TEST_P(QueuedCalls, AreToldBeforeTheirTimeIsOver) {
   fill_pool();
-  const RpcError error = told([&] { rpc_sync<&queued::quick>(callee().within(kTime)); });
+  const RpcError error = told([&] { callee().within(kTime).call<&queued::quick>(); });
   EXPECT_THAT(error.message(), AllOf(HasSubstr("worker 'worker1' did not begin the call within "),
                                      HasSubstr("queued behind 2 handlers"),
                                      HasSubstr("WorkerOptions::num_threads")));
@@ -101,8 +101,8 @@ TEST_P(QueuedCalls, AreToldBeforeTheirTimeIsOver) {
 
 TEST_P(QueuedCalls, NeverRunOnceTheyHaveBeenTold) {
   fill_pool();
-  told([&] { rpc_sync<&queued::quick>(callee().within(kTime)); });
-  const Future<int> patient = rpc_async<&queued::quick>(callee().within(kNoTimeout));
+  told([&] { callee().within(kTime).call<&queued::quick>(); });
+  const Future<int> patient = callee().within(kNoTimeout).async<&queued::quick>();
   release();
   EXPECT_EQ(patient.wait(), 1);
   EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
@@ -114,12 +114,12 @@ TEST_P(QueuedCalls, WhatTheyWouldHaveMadeFailsWithTheSame) {
   {
     RRef<queued::Thing> thing;
     const RpcError error = told([&] {
-      thing = remote<queued::Thing>(callee().within(kTime));
+      thing = callee().within(kTime).remote<queued::Thing>();
       thing.created().wait();
     });
     EXPECT_THAT(error.message(), HasSubstr("queued behind 2 handlers"));
     release();
-    EXPECT_THAT(error_of([&] { rpc_sync<&queued::Thing::touch>(thing); }).message(),
+    EXPECT_THAT(error_of([&] { thing.call<&queued::Thing::touch>(); }).message(),
                 HasSubstr("queued behind 2 handlers"));
   }
   EXPECT_EQ(queued::ran, 0);
@@ -128,16 +128,15 @@ TEST_P(QueuedCalls, WhatTheyWouldHaveMadeFailsWithTheSame) {
 TEST_P(QueuedCalls, OfAWorkerToItselfAreToldToo) {
   fill_pool();
   const Peer self = worker(1).self();
-  told([&] { rpc_sync<&queued::quick>(self.within(kTime)); });
+  told([&] { self.within(kTime).call<&queued::quick>(); });
 }
 
 TEST_P(QueuedCalls, ThatNobodyWaitsForAreToldToTheirCallbacks) {
   fill_pool();
   told([&] {
     const auto told = std::make_shared<std::promise<void>>();
-    rpc_async<&queued::quick>(callee().within(kTime)).on_done([told](const Future<int>& call) {
-      told->set_exception(call.error());
-    });
+    callee().within(kTime).async<&queued::quick>().on_done(
+        [told](const Future<int>& call) { told->set_exception(call.error()); });
     told->get_future().get();
   });
   release();
@@ -147,8 +146,8 @@ TEST_P(QueuedCalls, ThatNobodyWaitsForAreToldToTheirCallbacks) {
 
 TEST_P(QueuedCalls, WithTimeAreAnsweredWhenThreadsAreFree) {
   fill_pool();
-  const Future<int> patient = rpc_async<&queued::quick>(callee());
-  told([&] { rpc_sync<&queued::quick>(callee().within(kTime)); });
+  const Future<int> patient = callee().async<&queued::quick>();
+  told([&] { callee().within(kTime).call<&queued::quick>(); });
   EXPECT_FALSE(patient.done());
   release();
   EXPECT_EQ(patient.wait(), 1);
@@ -157,7 +156,7 @@ TEST_P(QueuedCalls, WithTimeAreAnsweredWhenThreadsAreFree) {
 TEST_P(QueuedCalls, ThatThreadsComeToAreAnswered) {
   queued::gate.open();
   std::vector<Future<int>> calls;
-  for (int i = 0; i < 100; ++i) calls.push_back(rpc_async<&queued::quick>(callee().within(kTime)));
+  for (int i = 0; i < 100; ++i) calls.push_back(callee().within(kTime).async<&queued::quick>());
   for (const Future<int>& call : calls) EXPECT_GT(call.wait(), 0);
 }
 

@@ -114,52 +114,52 @@ SINEW_INSTANTIATE_CLUSTER_TEST(References);
 
 TEST_P(References, UserToOwnerGivesTheOwnerItsOwnValue) {
   start_all();
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 10);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(1, counter, 1), 11);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_all>(1, std::vector<RRef<Counter>>(3, counter), 1),
+  const auto counter = worker(0).peer(1).remote<Counter>(10);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add_to>(counter, 1), 11);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add_to_all>(std::vector<RRef<Counter>>(3, counter), 1),
             12 + 13 + 14);
-  worker(0).rpc_sync<&testapp::keep>(1, "mine", counter);
+  worker(0).peer(1).call<&testapp::keep>("mine", counter);
   EXPECT_EQ(count_of(worker(1), "rref.users"), 0);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_kept>(1, "mine", 1), 15);
-  worker(0).rpc_sync<&testapp::drop>(1, "mine");
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add_to_kept>("mine", 1), 15);
+  worker(0).peer(1).call<&testapp::drop>("mine");
 }
 
 TEST_P(References, OwnerToUserInArgumentAndResult) {
   start_all();
   const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(1));
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(1, own, 2), 3);
-  auto made = worker(0).rpc_sync<&testapp::make_counters>(1, "worker1", 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add_to>(own, 2), 3);
+  auto made = worker(0).peer(1).call<&testapp::make_counters>("worker1", 3);
   ASSERT_EQ(made.size(), 3u);
   EXPECT_FALSE(made["2"].is_owner());
   EXPECT_EQ(made["2"].owner_name(), "worker1");
-  EXPECT_EQ(sinew::rpc_sync<&Counter::add>(made["2"], 5), 7);
+  EXPECT_EQ(made["2"].call<&Counter::add>(5), 7);
 }
 
 TEST_P(References, UserToUserInArgumentAndResult) {
   start_all();
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 10);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(2, counter, 1), 11);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_through>(2, "worker1", counter, 1), 12);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_through>(2, "worker0", counter, 1), 13);
-  const auto echoed = worker(0).rpc_sync<&testapp::same>(2, counter);
+  const auto counter = worker(0).peer(1).remote<Counter>(10);
+  EXPECT_EQ(worker(0).peer(2).call<&testapp::add_to>(counter, 1), 11);
+  EXPECT_EQ(worker(0).peer(2).call<&testapp::add_through>("worker1", counter, 1), 12);
+  EXPECT_EQ(worker(0).peer(2).call<&testapp::add_through>("worker0", counter, 1), 13);
+  const auto echoed = worker(0).peer(2).call<&testapp::same>(counter);
   EXPECT_EQ(echoed.owner(), counter.owner());
-  EXPECT_EQ(sinew::rpc_sync<&Counter::add>(echoed, 1), 14);
-  auto made = worker(0).rpc_sync<&testapp::make_counters>(2, "worker1", 20);
+  EXPECT_EQ(echoed.call<&Counter::add>(1), 14);
+  auto made = worker(0).peer(2).call<&testapp::make_counters>("worker1", 20);
   ASSERT_EQ(made.size(), 20u);
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(made[std::to_string(i)].owner_name(), "worker1");
-    EXPECT_EQ(sinew::rpc_sync<&Counter::add>(made[std::to_string(i)], 1), i + 1);
+    EXPECT_EQ(made[std::to_string(i)].call<&Counter::add>(1), i + 1);
   }
 }
 
 TEST_P(References, OwnValueComesBackAsItself) {
   start_all();
   const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(1));
-  const auto back = worker(0).rpc_sync<&testapp::same>(1, own);
+  const auto back = worker(0).peer(1).call<&testapp::same>(own);
   EXPECT_TRUE(back.is_owner());
   EXPECT_EQ(&back.local_value(), &own.local_value());
   // What a third worker makes here comes back as one's own value, too.
-  auto made = worker(0).rpc_sync<&testapp::make_counters>(1, "worker0", 2);
+  auto made = worker(0).peer(1).call<&testapp::make_counters>("worker0", 2);
   EXPECT_TRUE(made["1"].is_owner());
   EXPECT_EQ(made["1"].local_value().get(), 1);
 }
@@ -170,32 +170,31 @@ TEST_P(References, NestedContainersAndStress) {
   for (int row = 0; row < 4; ++row) {
     std::vector<RRef<int>>& numbers = rows.emplace_back();
     for (int i = 0; i < 5; ++i)
-      numbers.push_back(sinew::remote<&testapp::add>(worker(0).peer(i % 3), row, i));
+      numbers.push_back(worker(0).peer(i % 3).remote<&testapp::add>(row, i));
   }
   std::vector<sinew::Future<int>> sums;
   for (int i = 0; i < 20; ++i)
-    sums.push_back(worker(0).rpc_async<&integration::sum_numbers>(1 + i % 2, rows));
+    sums.push_back(worker(0).peer(1 + i % 2).async<&integration::sum_numbers>(rows));
   for (int sum : sinew::wait_all(std::move(sums))) EXPECT_EQ(sum, 70);
 }
 
 TEST_P(References, TenOutstandingCreations) {
   start_all();
   std::vector<RRef<int>> numbers;
-  for (int i = 0; i < 10; ++i)
-    numbers.push_back(sinew::remote<&testapp::add>(worker(0).peer(1), i, i));
+  for (int i = 0; i < 10; ++i) numbers.push_back(worker(0).peer(1).remote<&testapp::add>(i, i));
   for (int i = 0; i < 10; ++i) EXPECT_EQ(numbers[static_cast<std::size_t>(i)].to_here(), 2 * i);
 }
 
 TEST_P(References, HoldersMayGoInAnyOrder) {
   start_all();
-  auto counter = std::make_optional(sinew::remote<Counter>(worker(0).peer(1), 0));
-  worker(0).rpc_sync<&testapp::keep>(2, "a", *counter);
+  auto counter = std::make_optional(worker(0).peer(1).remote<Counter>(0));
+  worker(0).peer(2).call<&testapp::keep>("a", *counter);
   counter.reset();
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_kept>(2, "a", 1), 1);
+  EXPECT_EQ(worker(0).peer(2).call<&testapp::add_to_kept>("a", 1), 1);
   {
-    const auto again = worker(0).rpc_sync<&testapp::kept>(2, "a");
-    worker(0).rpc_sync<&testapp::drop>(2, "a");
-    EXPECT_EQ(sinew::rpc_sync<&Counter::add>(again, 1), 2);
+    const auto again = worker(0).peer(2).call<&testapp::kept>("a");
+    worker(0).peer(2).call<&testapp::drop>("a");
+    EXPECT_EQ(again.call<&Counter::add>(1), 2);
     EXPECT_EQ(count_of(worker(1), "rref.owned"), 1);
   }
   expect_empty_tables();
@@ -203,32 +202,32 @@ TEST_P(References, HoldersMayGoInAnyOrder) {
 
 TEST_P(References, ManyThreadsCopyPassAndDrop) {
   start_all();
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
+  const auto counter = worker(0).peer(1).remote<Counter>(0);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 25; ++i) {
         const RRef<Counter> copy = counter;
-        EXPECT_GT(worker(0).rpc_sync<&testapp::add_to>((t + i) % 3, copy, 1), 0);
+        EXPECT_GT(worker(0).peer((t + i) % 3).call<&testapp::add_to>(copy, 1), 0);
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 100);
+  EXPECT_EQ(counter.call<&Counter::get>(), 100);
 }
 
 // ---- Confirmation and counters.
 
 TEST_P(References, AreConfirmedInsideHandlers) {
   start_all();
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
+  const auto counter = worker(0).peer(1).remote<Counter>(0);
   for (int i = 0; i < 10; ++i) {
     for (int rank = 0; rank < 3; ++rank) {
-      EXPECT_TRUE(worker(0).rpc_sync<&testapp::confirmed>(rank, counter)) << "at rank " << rank;
+      EXPECT_TRUE(worker(0).peer(rank).call<&testapp::confirmed>(counter)) << "at rank " << rank;
     }
   }
   const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(1));
-  EXPECT_TRUE(worker(0).rpc_sync<&testapp::confirmed>(2, own));
+  EXPECT_TRUE(worker(0).peer(2).call<&testapp::confirmed>(own));
   EXPECT_TRUE(own.confirmed_by_owner());
   EXPECT_TRUE(eventually([&] { return counter.confirmed_by_owner(); }));
 }
@@ -239,11 +238,11 @@ TEST_P(References, LocalValueEntersTheTableOnlyWhenShared) {
     const auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(1));
     EXPECT_EQ(own.local_value().get(), 1);
     EXPECT_EQ(count_of(worker(0), "rref.owned"), 0);
-    worker(0).rpc_sync<&testapp::keep>(1, "it", own);
+    worker(0).peer(1).call<&testapp::keep>("it", own);
     EXPECT_EQ(count_of(worker(0), "rref.owned"), 1);
     EXPECT_EQ(count_of(worker(0), "rref.forks"), 1);
     EXPECT_EQ(count_of(worker(1), "rref.users"), 1);
-    worker(0).rpc_sync<&testapp::drop>(1, "it");
+    worker(0).peer(1).call<&testapp::drop>("it");
     EXPECT_TRUE(eventually([&] { return count_of(worker(0), "rref.forks") == 0; }));
   }
   EXPECT_TRUE(eventually([&] { return count_of(worker(0), "rref.owned") == 0; }));
@@ -252,18 +251,18 @@ TEST_P(References, LocalValueEntersTheTableOnlyWhenShared) {
 TEST_P(References, CountersCountAndReturnToZero) {
   start_all();
   {
-    const auto one = sinew::remote<Counter>(worker(0).peer(1), 1);
-    const auto two = sinew::remote<Counter>(worker(0).peer(1), 2);
+    const auto one = worker(0).peer(1).remote<Counter>(1);
+    const auto two = worker(0).peer(1).remote<Counter>(2);
     one.created().wait();
     two.created().wait();
     EXPECT_EQ(count_of(worker(1), "rref.owned"), 2);
     EXPECT_EQ(count_of(worker(1), "rref.forks"), 2);
     EXPECT_EQ(count_of(worker(0), "rref.users"), 2);
     EXPECT_EQ(count_of(worker(0), "rref.pending_users"), 0);
-    worker(0).rpc_sync<&testapp::keep>(2, "one", one);
+    worker(0).peer(2).call<&testapp::keep>("one", one);
     EXPECT_TRUE(eventually([&] { return count_of(worker(0), "rref.pending_children") == 0; }));
     EXPECT_EQ(count_of(worker(1), "rref.forks"), 3);
-    worker(0).rpc_sync<&testapp::drop>(2, "one");
+    worker(0).peer(2).call<&testapp::drop>("one");
   }
   expect_empty_tables();
 }
@@ -274,12 +273,12 @@ TEST_P(References, CreationAtWorkCanBePassedOn) {
   start_all();
   for (const int maker : {0, 1}) {
     integration::creation_gate().close();
-    const auto number = sinew::remote<&integration::slow_number>(worker(0).peer(maker), 7);
+    const auto number = worker(0).peer(maker).remote<&integration::slow_number>(7);
     std::vector<sinew::Future<int>> fetched;
     for (int rank = 0; rank < 3; ++rank)
-      fetched.push_back(worker(0).rpc_async<&integration::fetch_number>(rank, number));
-    const auto kept = sinew::remote<&integration::fetch_number>(worker(0).peer(2), number);
-    const auto at_home = sinew::remote<&integration::fetch_number>(worker(0).self(), number);
+      fetched.push_back(worker(0).peer(rank).async<&integration::fetch_number>(number));
+    const auto kept = worker(0).peer(2).remote<&integration::fetch_number>(number);
+    const auto at_home = worker(0).self().remote<&integration::fetch_number>(number);
     EXPECT_TRUE(integration::creation_gate().wait_for_arrivals(1));
     EXPECT_FALSE(number.created().done());
     integration::creation_gate().open();
@@ -292,7 +291,7 @@ TEST_P(References, CreationAtWorkCanBePassedOn) {
 TEST_P(References, FailedCreationIsTheErrorOfEveryUse) {
   start_all();
   for (const int maker : {0, 1}) {
-    const auto failed = sinew::remote<&integration::failing>(worker(0).peer(maker), 1);
+    const auto failed = worker(0).peer(maker).remote<&integration::failing>(1);
     EXPECT_THROW(failed.created().wait(), RpcError);
     for (int i = 0; i < 2; ++i) {
       const RpcError error = error_of([&] { failed.to_here(); });
@@ -301,7 +300,7 @@ TEST_P(References, FailedCreationIsTheErrorOfEveryUse) {
       EXPECT_EQ(error.remote_message(), "nothing there today");
     }
     const RpcError error =
-        error_of([&] { worker(0).rpc_sync<&testapp::echo>(2, failed.to_here()); });
+        error_of([&] { worker(0).peer(2).call<&testapp::echo>(failed.to_here()); });
     EXPECT_EQ(error.type_name(), "std::out_of_range");
   }
   expect_empty_tables();
@@ -310,15 +309,14 @@ TEST_P(References, FailedCreationIsTheErrorOfEveryUse) {
 TEST_P(References, FailedObjectFailsItsMethodsAndCannotBePassedOn) {
   start_all();
   const auto broken =
-      sinew::remote<Counter>(worker(0).peer(1).with({std::chrono::nanoseconds(1us), {}}), 1);
+      worker(0).peer(1).with({std::chrono::nanoseconds(1us), {}}).remote<Counter>(1);
   // Either the creation was too late, or it was in time after all on a quick machine.
   try {
     broken.created().wait();
   } catch (const RpcError& error) {
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
-    EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(broken); }).code(),
-              ErrorCode::kDeadlineExceeded);
-    EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::keep>(2, "x", broken); }).code(),
+    EXPECT_EQ(error_of([&] { broken.call<&Counter::get>(); }).code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(error_of([&] { worker(0).peer(2).call<&testapp::keep>("x", broken); }).code(),
               ErrorCode::kDeadlineExceeded);
   }
 }
@@ -326,12 +324,11 @@ TEST_P(References, FailedObjectFailsItsMethodsAndCannotBePassedOn) {
 TEST_P(References, CreationThatTimesOutIsCleanedUpWhenItEnds) {
   start_all();
   {
-    const auto number =
-        sinew::remote<&integration::slow_number>(worker(0).peer(1).with({3s, {}}), 7);
+    const auto number = worker(0).peer(1).with({3s, {}}).remote<&integration::slow_number>(7);
     EXPECT_TRUE(integration::creation_gate().wait_for_arrivals(1));
     EXPECT_EQ(error_of([&] { number.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
     EXPECT_EQ(error_of([&] { number.to_here(); }).code(), ErrorCode::kDeadlineExceeded);
-    EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&integration::fetch_number>(2, number); }).code(),
+    EXPECT_EQ(error_of([&] { worker(0).peer(2).call<&integration::fetch_number>(number); }).code(),
               ErrorCode::kDeadlineExceeded);
   }
   integration::creation_gate().open();
@@ -341,7 +338,7 @@ TEST_P(References, CreationThatTimesOutIsCleanedUpWhenItEnds) {
 
 TEST_P(References, HandleDroppedWhileItsValueIsMade) {
   start_all();
-  sinew::remote<&integration::slow_number>(worker(0).peer(1), 7);
+  worker(0).peer(1).remote<&integration::slow_number>(7);
   EXPECT_TRUE(integration::creation_gate().wait_for_arrivals(1));
   integration::creation_gate().open();
   expect_empty_tables();
@@ -358,18 +355,18 @@ TEST_P(References, CopiesAliasTheValueAtItsOwner) {
   fetched.add_(1);
   EXPECT_EQ(own.local_value().sum().item<float>(), 3);
   // So do those that another worker made here, and those of a call to oneself.
-  const auto sum = sinew::remote<&testapp::add>(worker(0).self(), 1, 2);
+  const auto sum = worker(0).self().remote<&testapp::add>(1, 2);
   EXPECT_EQ(sum.to_here(), 3);
   EXPECT_EQ(&sum.local_value(), &RRef<int>(sum).local_value());
   // Elsewhere it is a copy.
-  const auto remote_tensor = worker(0).rpc_sync<&integration::own_tensor>(1);
+  const auto remote_tensor = worker(0).peer(1).call<&integration::own_tensor>();
   remote_tensor.to_here().add_(5);
   EXPECT_EQ(remote_tensor.to_here().sum().item<float>(), 4);
 }
 
 TEST_P(References, LocalValueElsewhereSaysWhoIsWho) {
   start_all();
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const auto counter = worker(0).peer(1).remote<Counter>(1);
   const RpcError error = error_of([&] { counter.local_value(); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(error.message(), HasSubstr("worker 'worker1', this is worker 'worker0'"));
@@ -389,7 +386,7 @@ TEST_P(References, AnObjectSharesItsLifeWithTheProgram) {
   {
     const auto own = sinew::share_rref(worker(0), object);
     EXPECT_EQ(own.local_shared().get(), object.get());
-    EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(1, own, 1), 6);
+    EXPECT_EQ(worker(0).peer(1).call<&testapp::add_to>(own, 1), 6);
   }
   EXPECT_TRUE(eventually([&] { return object.use_count() == 1; }));
   EXPECT_EQ(object->get(), 6);
@@ -414,22 +411,21 @@ TEST_P(References, NoneAreMadeAtAWorkerThatWasShutDown) {
 
 TEST_P(References, UseAfterShutdownSaysThatTheyWereDeleted) {
   start_all();
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const auto counter = worker(0).peer(1).remote<Counter>(1);
   counter.created().wait();
   const Worker first = worker(0);
   finish();
-  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&Counter::get>(counter); }).message(),
-              HasSubstr("deleted"));
+  EXPECT_THAT(error_of([&] { counter.call<&Counter::get>(); }).message(), HasSubstr("deleted"));
   EXPECT_THAT(
-      error_of([&] { first.rpc_sync<&testapp::keep>(first.self(), "x", counter); }).message(),
+      error_of([&] { first.peer(first.self()).call<&testapp::keep>("x", counter); }).message(),
       ::testing::AnyOf(HasSubstr("deleted"), HasSubstr("shut down")));
 }
 
 TEST_P(References, HeldByTheProgramAtGracefulShutdownAreGivenUp) {
   start_all();
   // Kept by the state of worker 2, which nobody drops: as a cycle would.
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
-  worker(0).rpc_sync<&testapp::keep>(2, "for ever", counter);
+  const auto counter = worker(0).peer(1).remote<Counter>(1);
+  worker(0).peer(2).call<&testapp::keep>("for ever", counter);
   finish();
 }
 
@@ -437,45 +433,44 @@ TEST_P(References, HeldByTheProgramAtGracefulShutdownAreGivenUp) {
 
 TEST_P(References, OwnerThatEndsIsLostForEver) {
   start_all();
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const auto counter = worker(0).peer(1).remote<Counter>(1);
   counter.created().wait();
-  worker(0).rpc_sync<&testapp::keep>(2, "it", counter);
+  worker(0).peer(2).call<&testapp::keep>("it", counter);
   worker(1).shutdown({/*graceful=*/false, 60s, false});
   const sinew::Peer owner = worker(0).peer(worker(1).info());
   EXPECT_TRUE(eventually([&] { return !owner.alive(); }));
   // One death has one text.
-  const RpcError of_call = error_of([&] { sinew::rpc_sync<&testapp::add>(owner, 1, 2); });
+  const RpcError of_call = error_of([&] { owner.call<&testapp::add>(1, 2); });
   for (const auto& use : std::vector<std::function<void()>>{
-           [&] { sinew::rpc_sync<&Counter::get>(counter); },
-           [&] { sinew::rpc_async<&Counter::get>(counter).wait(); },
+           [&] { counter.call<&Counter::get>(); }, [&] { counter.async<&Counter::get>().wait(); },
            [&] { counter.remote<&Counter::get>().to_here(); },
-           [&] { sinew::remote<Counter>(owner, 1).created().wait(); },
+           [&] { owner.remote<Counter>(1).created().wait(); },
            [&] { counter.peer().call<&testapp::add>(1, 2); },
-           [&] { worker(0).rpc_sync<&testapp::add_to>(2, counter, 1); }}) {
+           [&] { worker(0).peer(2).call<&testapp::add_to>(counter, 1); }}) {
     const RpcError error = error_of(use);
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
     EXPECT_EQ(error.execution(), sinew::Execution::kDidNotRun) << error.what();
     EXPECT_THAT(error.message(), HasSubstr(of_call.message()));
     EXPECT_EQ(error.peer(), "worker1") << error.what();
   }
-  EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to_kept>(2, "it", 1); }).code(),
+  EXPECT_EQ(error_of([&] { worker(0).peer(2).call<&testapp::add_to_kept>("it", 1); }).code(),
             ErrorCode::kUnavailable);
-  EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&testapp::add_to>(2, counter, 1); }).code(),
+  EXPECT_EQ(error_of([&] { worker(0).peer(2).call<&testapp::add_to>(counter, 1); }).code(),
             ErrorCode::kUnavailable);
-  worker(0).rpc_sync<&testapp::drop>(2, "it");
+  worker(0).peer(2).call<&testapp::drop>("it");
   finish_without(1);
 }
 
 TEST_P(References, HolderThatEndsIsForgotten) {
   start_all();
   auto own = sinew::share_rref(worker(0), std::make_shared<Counter>(1));
-  worker(0).rpc_sync<&testapp::keep>(1, "it", own);
-  worker(0).rpc_sync<&testapp::keep>(2, "it", own);
+  worker(0).peer(1).call<&testapp::keep>("it", own);
+  worker(0).peer(2).call<&testapp::keep>("it", own);
   EXPECT_EQ(count_of(worker(0), "rref.forks"), 2);
   worker(2).shutdown({/*graceful=*/false, 60s, false});
   EXPECT_TRUE(eventually([&] { return count_of(worker(0), "rref.forks") == 1; }));
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to_kept>(1, "it", 1), 2);
-  worker(0).rpc_sync<&testapp::drop>(1, "it");
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add_to_kept>("it", 1), 2);
+  worker(0).peer(1).call<&testapp::drop>("it");
   testapp::state_of(worker(2)).kept.clear();
   own = RRef<Counter>();
   finish_without(2);
@@ -484,7 +479,7 @@ TEST_P(References, HolderThatEndsIsForgotten) {
 // Its list of members may be behind, or ahead of, that of who passes the reference.
 TEST_P(References, ArgumentWhoseOwnerIsNotInTheListFailsAsIfTheOwnerWereGone) {
   start_all();
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const auto counter = worker(0).peer(1).remote<Counter>(1);
   counter.created().wait();
   sinew::internal::CallBuilder call(worker(0).peer(2), "testapp::confirmed", "");
   sinew::proto::Reference& passed = call.argument().reference();
@@ -504,11 +499,12 @@ TEST_P(References, CreateOnADeadPeerFailsAndLeavesNothing) {
   for (int i = 0; i < 2; ++i) {
     // Before and after the loss was noticed.
     try {
-      const auto number = sinew::remote<&testapp::add>(peer, 1, 2);
+      const auto number = peer.remote<&testapp::add>(1, 2);
       EXPECT_EQ(error_of([&] { number.created().wait(); }).code(), ErrorCode::kUnavailable);
       EXPECT_EQ(error_of([&] { number.to_here(); }).code(), ErrorCode::kUnavailable);
-      EXPECT_EQ(error_of([&] { worker(0).rpc_sync<&integration::fetch_number>(2, number); }).code(),
-                ErrorCode::kUnavailable);
+      EXPECT_EQ(
+          error_of([&] { worker(0).peer(2).call<&integration::fetch_number>(number); }).code(),
+          ErrorCode::kUnavailable);
     } catch (const RpcError& error) {
       EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
     }
@@ -523,7 +519,7 @@ TEST_P(References, CreateOnADeadPeerFailsAndLeavesNothing) {
 
 TEST_P(References, StolenIdsAreRefusedAndTheValueIsUnharmed) {
   start_all();
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const auto counter = worker(0).peer(1).remote<Counter>(1);
   counter.created().wait();
   const sinew::proto::Reference stolen = ids_of(counter);
   const auto use_as = [&](int rank, const sinew::proto::Reference& ids) {
@@ -558,12 +554,12 @@ TEST_P(References, StolenIdsAreRefusedAndTheValueIsUnharmed) {
   worker(2).barrier({"worker1", "worker2"}, 60s);
   other.join();
   EXPECT_EQ(count_of(worker(1), "rref.forks"), 1);
-  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 101);
+  EXPECT_EQ(counter.call<&Counter::get>(), 101);
 }
 
 TEST_P(References, AForeignClientMayNotUseThem) {
   start_all();
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const auto counter = worker(0).peer(1).remote<Counter>(1);
   counter.created().wait();
   if (GetParam() == sinew::testing::ClusterTransport::kGrpc) {
     const auto ask = [&](const std::function<void(sinew::proto::Call&)>& change) {
@@ -594,7 +590,7 @@ TEST_P(References, AForeignClientMayNotUseThem) {
               }),
               grpc::OK);
   }
-  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(counter), 1);
+  EXPECT_EQ(counter.call<&Counter::get>(), 1);
 }
 
 }  // namespace

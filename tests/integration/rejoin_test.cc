@@ -89,7 +89,7 @@ class Rejoin : public sinew::testing::ClusterTest {
     for (int from = 0; from < 3; ++from) {
       EXPECT_TRUE(eventually([&] { return worker(from).workers().size() == 3; })) << from;
       for (int to = 0; to < 3; ++to) {
-        EXPECT_EQ(worker(from).rpc_sync<&testapp::add>(to, 1, 2), 3) << from << to;
+        EXPECT_EQ(worker(from).peer(to).call<&testapp::add>(1, 2), 3) << from << to;
       }
     }
   }
@@ -119,8 +119,8 @@ TEST_P(Rejoin, AnEvictedWorkerComesBackAsANewOne) {
   EXPECT_EQ(next.membership_state(), MembershipState::kMember);
   expect_all_call_all();
   // With all layers.
-  const auto held = sinew::remote<Counter>(next.peer(0), 1);
-  EXPECT_EQ(sinew::rpc_sync<&Counter::add>(held, 1), 2);
+  const auto held = next.peer(0).remote<Counter>(1);
+  EXPECT_EQ(held.call<&Counter::add>(1), 2);
   // As often as one likes, it is the same.
   EXPECT_EQ(old.rejoin(), next);
   EXPECT_EQ(old.membership_state(), MembershipState::kEvicted);
@@ -133,23 +133,23 @@ TEST_P(Rejoin, AnEvictedWorkerComesBackAsANewOne) {
 TEST_P(Rejoin, WhatWasOfTheOldOneFailsOnceAndForAll) {
   start_three();
   const Worker old = worker(2);
-  const auto held = sinew::remote<Counter>(old.peer(0), 1);
-  const auto tensor = sinew::remote<&testapp::make_pattern>(old.peer(1), 100, 1);
+  const auto held = old.peer(0).remote<Counter>(1);
+  const auto tensor = old.peer(1).remote<&testapp::make_pattern>(100, 1);
   held.created().wait();
   tensor.created().wait();
-  const Future<int> unread = old.rpc_async<&testapp::stall>(0);
+  const Future<int> unread = old.peer(0).async<&testapp::stall>();
   std::atomic<int> ends{0};
   unread.on_done([&ends](const Future<int>&) { ++ends; });
   std::thread waits([&] { expect_aborted([&] { old.barrier(60s); }); });
   const sinew::Peer peer = old.peer(1);
   const auto expect_over = [&] {
     expect_aborted([&] { unread.wait(); });
-    expect_aborted([&] { sinew::rpc_sync<&Counter::add>(held, 1); });
+    expect_aborted([&] { held.call<&Counter::add>(1); });
     expect_aborted([&] { tensor.to_here(); });
-    expect_aborted([&] { sinew::rpc_sync<&testapp::add>(peer, 1, 2); });
-    expect_aborted([&] { old.rpc_sync<&testapp::add>(1, 1, 2); });
-    expect_aborted([&] { old.rpc_sync<&testapp::add>("worker0", 1, 2); });
-    expect_aborted([&] { sinew::remote<Counter>(peer, 1).created().wait(); });
+    expect_aborted([&] { peer.call<&testapp::add>(1, 2); });
+    expect_aborted([&] { old.peer(1).call<&testapp::add>(1, 2); });
+    expect_aborted([&] { old.peer("worker0").call<&testapp::add>(1, 2); });
+    expect_aborted([&] { peer.remote<Counter>(1).created().wait(); });
     expect_aborted([&] { old.barrier(60s); });
   };
   evict(2);
@@ -164,14 +164,14 @@ TEST_P(Rejoin, WhatWasOfTheOldOneFailsOnceAndForAll) {
 
 TEST_P(Rejoin, WhatOutlivesTheOldOneFailsLikewise) {
   start_three();
-  const auto held = sinew::remote<Counter>(worker(2).peer(0), 1);
+  const auto held = worker(2).peer(0).remote<Counter>(1);
   held.created().wait();
   const auto own = sinew::share_rref(worker(2), std::make_shared<Counter>(0));
   evict(2);
   // No handle to the old one is left.
   replace(2, worker(2).rejoin());
-  expect_aborted([&] { sinew::rpc_sync<&Counter::add>(held, 1); });
-  expect_aborted([&] { worker(2).rpc_sync<&testapp::add_to>(0, own, 1); });
+  expect_aborted([&] { held.call<&Counter::add>(1); });
+  expect_aborted([&] { worker(2).peer(0).call<&testapp::add_to>(own, 1); });
 }
 
 TEST_P(Rejoin, OnlyAnEvictedWorkerCan) {
@@ -181,7 +181,7 @@ TEST_P(Rejoin, OnlyAnEvictedWorkerCan) {
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(error.message(), HasSubstr("worker 'worker2' is not evicted"));
   EXPECT_EQ(error_of([] { Worker().rejoin(); }).code(), ErrorCode::kFailedPrecondition);
-  const Future<int> failed = old.rpc_async<&testapp::stall>(0);
+  const Future<int> failed = old.peer(0).async<&testapp::stall>();
   evict(2);
   // In a continuation, which runs on its own executor.
   const Future<ErrorCode> inside =
@@ -218,7 +218,7 @@ TEST_P(Rejoin, WhatFailedMayBeTriedAgain) {
   const auto rule = isolate();
   EXPECT_EQ(error_of([&] { old.rejoin(); }).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(old.membership_state(), MembershipState::kEvicted);
-  expect_aborted([&] { old.rpc_sync<&testapp::add>(0, 1, 2); });
+  expect_aborted([&] { old.peer(0).call<&testapp::add>(1, 2); });
   plan_->remove(rule);
   // A machine with much to do may need more than that.
   Worker next;
@@ -339,7 +339,7 @@ TEST_P(Rejoin, WhatTheCallbackThrowsIsLogged) {
     options.on_rejoined = [arrivals = arrivals_](const Worker& next) {
       arrivals->add(next);
       // It may block, and use the worker and the old one.
-      EXPECT_EQ(next.rpc_sync<&testapp::add>(0, 1, 2), 3);
+      EXPECT_EQ(next.peer(0).call<&testapp::add>(1, 2), 3);
       throw std::runtime_error("as the test wants");
     };
   });

@@ -238,7 +238,7 @@ TEST_P(Retries, WhatDidNotRunIsRepeated) {
 TEST_P(Retries, ReferencesAndTensorsAmongTheArgumentsTravelAgain) {
   start_open(3);
   const RRef<Counter> own = sinew::share_rref(worker(0), std::make_shared<Counter>(10));
-  const RRef<Counter> elsewhere = worker(0).remote<Counter>("worker2", 20);
+  const RRef<Counter> elsewhere = worker(0).peer("worker2").remote<Counter>(20);
   const Peer peer = worker(0).peer(1).retrying(often());
   EXPECT_EQ(peer.call<&integration::flaky_sum>(next_number(), own, 3), 11);
   EXPECT_EQ(peer.call<&integration::flaky_sum>(next_number(), elsewhere, 3), 21);

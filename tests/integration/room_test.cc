@@ -57,8 +57,8 @@ class Room : public sinew::testing::ClusterTest {
         });
     start(std::move(options));
     testapp::gate().close();
-    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
-    EXPECT_EQ(worker(1).rpc_sync<&testapp::add>(0, 1, 2), 3);
+    EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
+    EXPECT_EQ(worker(1).peer(0).call<&testapp::add>(1, 2), 3);
   }
   std::size_t stalled_at(int rank) const {
     testapp::State& state = testapp::state_of(worker(rank));
@@ -81,9 +81,9 @@ TEST_P(Room, ResultsThatNobodyHasReadHoldUpNoOtherCall) {
   constexpr int kResults = 24;
   std::vector<sinew::Future<at::Tensor>> results;
   for (int i = 0; i < kResults; ++i) {
-    results.push_back(worker(0).rpc_async<&testapp::filled>(1, std::int64_t{kOneMiB}, i));
+    results.push_back(worker(0).peer(1).async<&testapp::filled>(std::int64_t{kOneMiB}, i));
   }
-  EXPECT_EQ(worker(0).rpc_async<&testapp::add>(1, 1, 2).wait_for(kSoon), 3);
+  EXPECT_EQ(worker(0).peer(1).async<&testapp::add>(1, 2).wait_for(kSoon), 3);
   for (int i = 0; i < kResults; ++i) {
     const auto& result = results[static_cast<std::size_t>(i)];
     EXPECT_TRUE(testapp::is_filled(result.wait_for(kSoon), kOneMiB, i));
@@ -100,7 +100,7 @@ TEST_P(Room, CallsThatAreAnsweredLaterCountAgainstTheWindow) {
   std::vector<sinew::Future<int>> calls;
   const std::string argument(kArgument, 'x');
   // Twice what both windows hold together.
-  for (int i = 0; i < 1024; ++i) calls.push_back(worker(0).rpc_async<&testapp::hold>(1, argument));
+  for (int i = 0; i < 1024; ++i) calls.push_back(worker(0).peer(1).async<&testapp::hold>(argument));
   std::size_t started = 0;
   int times_seen = 0;
   EXPECT_TRUE(eventually([&] {
@@ -135,14 +135,14 @@ TEST_P(Room, WhoReadsNoRepliesCostsAWindowOfThem) {
   constexpr int kResults = 100;
   std::vector<sinew::Future<at::Tensor>> results;
   for (int i = 0; i < kResults; ++i) {
-    results.push_back(worker(0).rpc_async<&testapp::gated>(1, std::int64_t{kOneMiB}, i));
+    results.push_back(worker(0).peer(1).async<&testapp::gated>(std::int64_t{kOneMiB}, i));
   }
   ASSERT_TRUE(testapp::gate().wait_for_arrivals(4));
   ASSERT_TRUE(eventually([this] { return worker(1).counters()["rpc.server_active_calls"] >= 64; }));
   network_->freeze(worker(0).address());
   testapp::gate().open();
   // Behind those that wait for a thread.
-  EXPECT_EQ(worker(1).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(1).peer(1).call<&testapp::add>(1, 2), 3);
   EXPECT_LE(executions_at(1), 32u) << "of 1 MiB each, for a peer that takes 8 and has stopped";
   network_->thaw(worker(0).address());
   for (int i = 0; i < kResults; ++i) {
@@ -159,8 +159,7 @@ TEST_P(Room, ACallThatIsSentAgainHasTheTimeThatIsLeft) {
     return frame.direction == FaultDirection::kOutgoing && frame.lane == Lane::kCalls;
   };
   const auto held = plan_->add(hold);
-  const auto left =
-      sinew::rpc_async<&testapp::milliseconds_left>(worker(0).peer(1).with({60s, {}}));
+  const auto left = worker(0).peer(1).with({60s, {}}).async<&testapp::milliseconds_left>();
   ASSERT_TRUE(plan_->wait_for_hits(held, 1, 30s));
   EXPECT_EQ(error_of([&] { left.wait_for(2s); }).code(), ErrorCode::kDeadlineExceeded);
   plan_->remove(held);

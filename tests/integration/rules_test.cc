@@ -89,7 +89,7 @@ SINEW_METHOD(ruled::Model::grow);
 
 int ruled::judge_here() {
   const sinew::Worker here = sinew::current_worker();
-  return static_cast<int>(here.rpc_sync<&ruled::judge>(here.info(), Key{7}));
+  return static_cast<int>(here.peer(here.info()).call<&ruled::judge>(Key{7}));
 }
 
 namespace sinew {
@@ -126,41 +126,41 @@ TEST_P(Rules, OnlyWhoIsAllowedCalls) {
       .add<&ruled::judge_here>()
       .add<&ruled::identities>();
   start(3, methods);
-  EXPECT_EQ(rpc_sync<&ruled::train>(callee(), ruled::Key{5}), 5);
-  EXPECT_EQ(worker(2).rpc_sync<&ruled::judge>(1, ruled::Key{6}), 6);
+  EXPECT_EQ(callee().call<&ruled::train>(ruled::Key{5}), 5);
+  EXPECT_EQ(worker(2).peer(1).call<&ruled::judge>(ruled::Key{6}), 6);
   EXPECT_EQ(ruled::decoded, 2);
 
-  const RpcError refused = error_of([&] { rpc_sync<&ruled::judge>(callee(), ruled::Key{5}); });
+  const RpcError refused = error_of([&] { callee().call<&ruled::judge>(ruled::Key{5}); });
   expect_refused(refused, ErrorCode::kPermissionDenied);
   EXPECT_EQ(refused.message(),
             "worker 'worker0', without a certificate that proves a name, may not call method "
             "'ruled::judge' of worker 'worker1': no pattern of its rules covers the caller");
   EXPECT_THAT(refused.message(), Not(HasSubstr("worker2")));
-  expect_refused(error_of([&] { rpc_async<&ruled::judge>(callee(), ruled::Key{5}).wait(); }),
+  expect_refused(error_of([&] { callee().async<&ruled::judge>(ruled::Key{5}).wait(); }),
                  ErrorCode::kPermissionDenied);
-  const RRef<std::int64_t> result = remote<&ruled::judge>(callee(), ruled::Key{5});
+  const RRef<std::int64_t> result = callee().remote<&ruled::judge>(ruled::Key{5});
   EXPECT_EQ(error_of([&] { result.to_here(); }).code(), ErrorCode::kPermissionDenied);
   // A worker that calls itself is nothing special.
-  expect_refused(error_of([&] { worker(0).rpc_sync<&ruled::judge>(0, ruled::Key{5}); }),
+  expect_refused(error_of([&] { worker(0).peer(0).call<&ruled::judge>(ruled::Key{5}); }),
                  ErrorCode::kPermissionDenied);
-  EXPECT_EQ(worker(2).rpc_sync<&ruled::judge>(2, ruled::Key{8}), 8);
+  EXPECT_EQ(worker(2).peer(2).call<&ruled::judge>(ruled::Key{8}), 8);
   // Who calls for somebody else is asked in its own name.
-  EXPECT_EQ(error_of([&] { worker(2).rpc_sync<&ruled::judge_here>(1); }).code(),
+  EXPECT_EQ(error_of([&] { worker(2).peer(1).call<&ruled::judge_here>(); }).code(),
             ErrorCode::kPermissionDenied);
   EXPECT_EQ(ruled::decoded, 3);
   EXPECT_EQ(count(1, "rpc.calls_not_allowed"), 4);
   EXPECT_EQ(count(0, "rpc.calls_not_allowed"), 1);
-  EXPECT_THAT(rpc_sync<&ruled::identities>(callee()), IsEmpty());
+  EXPECT_THAT(callee().call<&ruled::identities>(), IsEmpty());
 }
 
 TEST_P(Rules, OfAServiceAndOfMethodsBesides) {
   start(2, serve<ruled::Model>(allow("worker0")).add<&ruled::Model::grow>(allow("worker1")));
-  const RRef<ruled::Model> model = remote<ruled::Model>(callee(), 3);
-  EXPECT_EQ(rpc_sync<&ruled::Model::size>(model), 3);
-  expect_refused(error_of([&] { rpc_sync<&ruled::Model::grow>(model); }),
+  const RRef<ruled::Model> model = callee().remote<ruled::Model>(3);
+  EXPECT_EQ(model.call<&ruled::Model::size>(), 3);
+  expect_refused(error_of([&] { model.call<&ruled::Model::grow>(); }),
                  ErrorCode::kPermissionDenied);
-  EXPECT_EQ(rpc_sync<&ruled::Model::size>(model), 3);
-  const RRef<ruled::Model> other = remote<ruled::Model>(worker(1).peer(0), 4);
+  EXPECT_EQ(model.call<&ruled::Model::size>(), 3);
+  const RRef<ruled::Model> other = worker(1).peer(0).remote<ruled::Model>(4);
   EXPECT_EQ(error_of([&] { other.created().wait(); }).code(), ErrorCode::kPermissionDenied);
 }
 
@@ -182,12 +182,12 @@ TEST_P(Rules, LayersMethodsAreRestrictedToo) {
       .restrict("sinew.names.*", allow("worker2"))
       .restrict("sinew.methods", allow("worker2"));
   start(3, methods, [](int, WorkerOptions& options) { options.list_methods = true; });
-  const RRef<ruled::Model> model = remote<ruled::Model>(callee(), 3);
+  const RRef<ruled::Model> model = callee().remote<ruled::Model>(3);
   // Its own methods are nobody's layer.
-  EXPECT_EQ(rpc_sync<&ruled::Model::size>(model), 3);
+  EXPECT_EQ(model.call<&ruled::Model::size>(), 3);
 
   // A method of a call's lane.
-  const RRef<int> size = remote<&ruled::Model::size>(model);
+  const RRef<int> size = model.remote<&ruled::Model::size>();
   size.created().wait();
   ::testing::internal::CaptureStderr();
   const RpcError fetched = error_of([&] { size.to_here(); });
@@ -202,10 +202,10 @@ TEST_P(Rules, LayersMethodsAreRestrictedToo) {
   worker(1).publish("here", std::make_shared<ruled::Model>(9));
   const auto find = [this](int rank) { return worker(rank).find<ruled::Model>("worker1/here"); };
   EXPECT_EQ(error_of([&] { find(0); }).code(), ErrorCode::kPermissionDenied);
-  EXPECT_EQ(rpc_sync<&ruled::Model::size>(find(2)), 9);
+  EXPECT_EQ(find(2).call<&ruled::Model::size>(), 9);
   // Each refusal counts; the job itself goes on.
   EXPECT_GE(count(1, "rpc.calls_not_allowed"), 2);
-  EXPECT_EQ(rpc_sync<&ruled::Model::size>(model), 3);
+  EXPECT_EQ(model.call<&ruled::Model::size>(), 3);
   worker(1).unpublish("here");
 }
 
@@ -251,26 +251,26 @@ TEST_P(Rules, PendingFuturesCount) {
   MethodTable methods;
   methods.add<&ruled::park>(MethodRules().limit_calls(2)).add<&ruled::train>();
   start(2, methods);
-  const Future<int> first = rpc_async<&ruled::park>(callee(), 1, small());
+  const Future<int> first = callee().async<&ruled::park>(1, small());
   ASSERT_TRUE(ruled::has_come(1));
-  const Future<int> second = rpc_async<&ruled::park>(callee(), 2, small());
+  const Future<int> second = callee().async<&ruled::park>(2, small());
   ASSERT_TRUE(ruled::has_come(2));
   EXPECT_EQ(count(1, "rpc.limited_calls"), 2);
-  const RpcError third = error_of([&] { rpc_sync<&ruled::park>(callee(), 3, small()); });
+  const RpcError third = error_of([&] { callee().call<&ruled::park>(3, small()); });
   expect_refused(third, ErrorCode::kResourceExhausted);
   EXPECT_EQ(third.message(),
             "method 'ruled::park' of worker 'worker1' has no room: it serves 2 calls at once, and "
             "that many are under way");
   // Nobody else's business.
-  EXPECT_EQ(rpc_sync<&ruled::train>(callee(), ruled::Key{1}), 1);
+  EXPECT_EQ(callee().call<&ruled::train>(ruled::Key{1}), 1);
   EXPECT_EQ(count(1, "rpc.calls_over_limit"), 1);
   // The table is the same, the worker is not.
-  const Future<int> elsewhere = worker(1).rpc_async<&ruled::park>(0, 4, small());
+  const Future<int> elsewhere = worker(1).peer(0).async<&ruled::park>(4, small());
   ASSERT_TRUE(ruled::has_come(3));
 
   ruled::take(1).set_value(10);
   EXPECT_EQ(first.wait(), 10);
-  const Future<int> fifth = rpc_async<&ruled::park>(callee(), 5, small());
+  const Future<int> fifth = callee().async<&ruled::park>(5, small());
   ASSERT_TRUE(ruled::has_come(4));
   ruled::take(2).set_error(RpcError(ErrorCode::kDataLoss, "lost"));
   EXPECT_EQ(error_of([&] { second.wait(); }).code(), ErrorCode::kDataLoss);
@@ -289,11 +289,10 @@ TEST_P(Rules, OneCallAfterTheOtherIsNeverTooMany) {
       .add<&ruled::park>(MethodRules().limit_calls(1));
   start(2, methods);
   for (int i = 0; i < 200; ++i) {
-    ASSERT_EQ(rpc_sync<&ruled::train>(callee(), ruled::Key{i}), i);
-    remote<ruled::Model>(callee(), i).created().wait();
-    ASSERT_THAT(
-        error_of([&] { rpc_sync<&ruled::park>(callee(), 1, at::Tensor()); }).remote_message(),
-        "nothing to park");
+    ASSERT_EQ(callee().call<&ruled::train>(ruled::Key{i}), i);
+    callee().remote<ruled::Model>(i).created().wait();
+    ASSERT_THAT(error_of([&] { callee().call<&ruled::park>(1, at::Tensor()); }).remote_message(),
+                "nothing to park");
   }
   EXPECT_EQ(count(1, "rpc.calls_over_limit"), 0);
 }
@@ -302,9 +301,9 @@ TEST_P(Rules, WhatHasBeenAnsweredDoesNotCount) {
   MethodTable methods;
   methods.add<&ruled::leave_behind>(MethodRules().limit_calls(1));
   start(2, methods);
-  EXPECT_EQ(rpc_sync<&ruled::leave_behind>(callee()), 1);
+  EXPECT_EQ(callee().call<&ruled::leave_behind>(), 1);
   EXPECT_EQ(count(1, "rpc.limited_calls"), 0);
-  EXPECT_EQ(rpc_sync<&ruled::leave_behind>(callee()), 2);
+  EXPECT_EQ(callee().call<&ruled::leave_behind>(), 2);
   ruled::take(0).set_value(0);
 }
 
@@ -314,18 +313,18 @@ TEST_P(Rules, BytesAtOnce) {
   methods.add<&ruled::park>(MethodRules().limit_bytes(2 * 4 * kElements + 2000));
   start(2, methods);
   const at::Tensor load = at::ones({kElements});
-  const Future<int> first = rpc_async<&ruled::park>(callee(), 1, load);
+  const Future<int> first = callee().async<&ruled::park>(1, load);
   ASSERT_TRUE(ruled::has_come(1));
-  const Future<int> second = rpc_async<&ruled::park>(callee(), 2, load);
+  const Future<int> second = callee().async<&ruled::park>(2, load);
   ASSERT_TRUE(ruled::has_come(2));
-  const RpcError third = error_of([&] { rpc_sync<&ruled::park>(callee(), 3, load); });
+  const RpcError third = error_of([&] { callee().call<&ruled::park>(3, load); });
   expect_refused(third, ErrorCode::kResourceExhausted);
   EXPECT_THAT(third.message(), HasSubstr("it takes 10000 bytes of arguments at once"));
   const RpcError alone =
-      error_of([&] { rpc_sync<&ruled::park>(callee(), 3, at::ones({4 * kElements})); });
+      error_of([&] { callee().call<&ruled::park>(3, at::ones({4 * kElements})); });
   expect_refused(alone, ErrorCode::kResourceExhausted);
   EXPECT_THAT(alone.message(), HasSubstr("and it takes 10000 at once at most"));
-  const Future<int> fourth = rpc_async<&ruled::park>(callee(), 4, small());
+  const Future<int> fourth = callee().async<&ruled::park>(4, small());
   ASSERT_TRUE(ruled::has_come(3));
   for (const int number : {1, 2, 4}) ruled::take(number).set_value(number);
   EXPECT_EQ(first.wait() + second.wait() + fourth.wait(), 7);
@@ -339,16 +338,16 @@ TEST_P(Rules, CancelledCallsCountUntilTheirHandlersEnd) {
   CancellationSource source;
   CallOptions options;
   options.cancellation = source.token();
-  const Future<int> first = rpc_async<&ruled::park>(callee().with(options), 1, small());
+  const Future<int> first = callee().with(options).async<&ruled::park>(1, small());
   ASSERT_TRUE(ruled::has_come(1));
   source.cancel();
   EXPECT_EQ(error_of([&] { first.wait(); }).code(), ErrorCode::kCancelled);
-  EXPECT_EQ(error_of([&] { rpc_sync<&ruled::park>(callee(), 2, small()); }).code(),
+  EXPECT_EQ(error_of([&] { callee().call<&ruled::park>(2, small()); }).code(),
             ErrorCode::kResourceExhausted);
   ruled::take(1).set_value(1);
   // No answer tells that it has ended.
   ASSERT_TRUE(sinew::testing::eventually([&] { return count(1, "rpc.limited_calls") == 0; }));
-  const Future<int> third = rpc_async<&ruled::park>(callee(), 3, small());
+  const Future<int> third = callee().async<&ruled::park>(3, small());
   ASSERT_TRUE(ruled::has_come(2));
   // Forgotten.
   { const Promise<int> dropped = ruled::take(3); }
@@ -360,7 +359,7 @@ TEST_P(Rules, ACallerThatIsGoneLeavesNothingBehind) {
   MethodTable methods;
   methods.add<&ruled::park>(MethodRules().limit_calls(1)).add<&ruled::train>();
   start(3, methods);
-  const Future<int> first = rpc_async<&ruled::park>(callee(), 1, small());
+  const Future<int> first = callee().async<&ruled::park>(1, small());
   ASSERT_TRUE(ruled::has_come(1));
   ShutdownOptions now;
   now.graceful = false;
@@ -368,7 +367,7 @@ TEST_P(Rules, ACallerThatIsGoneLeavesNothingBehind) {
   EXPECT_EQ(count(1, "rpc.limited_calls"), 1);
   ruled::take(1).set_value(1);
   EXPECT_TRUE(eventually([&] { return count(1, "rpc.limited_calls") == 0; }));
-  const Future<int> second = worker(2).rpc_async<&ruled::park>(1, 2, small());
+  const Future<int> second = worker(2).peer(1).async<&ruled::park>(2, small());
   ASSERT_TRUE(ruled::has_come(2));
   // The callee ends before the handler does.
   worker(1).shutdown(now);

@@ -1,5 +1,4 @@
-// What is named and served at once, and calls in the form of members: on peers, references and
-// workers.
+// What is named and served at once, and calls in the form of members: on peers and references.
 
 #include <chrono>
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include <gmock/gmock.h>
 
 #include "sinew/tests/support/cluster.h"
+#include "sinew/torch_names.h"
 
 namespace services {
 
@@ -126,7 +126,7 @@ class ServicesTest : public testing::ClusterTest {
     services::gate.close();
     start(2, services_table());
   }
-  RRef<Agent> agent() { return worker(0).remote<Agent>("worker1", services::Settings{2, 7}); }
+  RRef<Agent> agent() { return worker(0).peer("worker1").remote<Agent>(services::Settings{2, 7}); }
 };
 SINEW_INSTANTIATE_CLUSTER_TEST(ServicesTest);
 
@@ -149,8 +149,7 @@ TEST_P(ServicesTest, PeersCallFunctions) {
   EXPECT_EQ(peer.call<&services::scale>(1.5, 2), 3);
   EXPECT_EQ(peer.async<&services::mean>(std::vector<double>{1, 2}).take(), 1.5);
   EXPECT_EQ(peer.remote<&services::scale>(1.5, 2).to_here(), 3);
-  EXPECT_EQ(worker(0).remote<&services::scale>(1, 1.5, 2).to_here(), 3);
-  EXPECT_EQ(sinew::remote<&services::scale>(peer, 1.5, 2).to_here(), 3);
+  EXPECT_EQ(worker(0).peer(1).remote<&services::scale>(1.5, 2).to_here(), 3);
   peer.call<&services::nothing>();
   EXPECT_EQ(peer.call<&Agent::version>(), 3);
 }
@@ -169,20 +168,24 @@ TEST_P(ServicesTest, ReferencesCallMemberFunctions) {
   EXPECT_EQ(made.async<&Agent::select_action_later>(1).take(), 2);
   made.call<&Agent::report_reward>(0.5);
   EXPECT_EQ(made.remote<&Agent::reward>().to_here(), 0.5);
-  EXPECT_EQ(worker(0).remote<services::Empty>(1).owner_name(), "worker1");
+  EXPECT_EQ(worker(0).peer(1).remote<services::Empty>().owner_name(), "worker1");
   EXPECT_EQ(worker(0)
-                .remote<::internal::Meter>(1)
+                .peer(1)
+                .remote<::internal::Meter>()
                 .call<&::internal::Meter::read>(::internal::Reading{1})
                 .level,
             8);
 }
 
-TEST_P(ServicesTest, FreeFunctionsAreTheSameCalls) {
-  const RRef<Agent> made = sinew::remote<Agent>(worker(0).peer(1), services::Settings{2, 7});
+TEST_P(ServicesTest, TorchsNamesAreTheSameCalls) {
+  const Peer peer = worker(0).peer(1);
+  EXPECT_EQ(rpc_sync<&services::scale>(peer, 1.5, 2), 3);
+  EXPECT_EQ(rpc_async<&services::scale>(peer.within(30s), 1.5, 2).take(), 3);
+  EXPECT_EQ(remote<&services::scale>(peer, 1.5, 2).to_here(), 3);
+  const RRef<Agent> made = remote<Agent>(peer, services::Settings{2, 7});
   EXPECT_EQ(rpc_sync<&Agent::select_action>(made, 1, 20.0), 41);
   EXPECT_EQ(rpc_async<&Agent::select_action_later>(made, 1).take(), 2);
-  EXPECT_EQ(sinew::remote<&Agent::reward>(made).to_here(), 0);
-  EXPECT_EQ(rpc_async<&services::scale>(made.peer(), 1, 2).take(), 2);
+  EXPECT_EQ(remote<&Agent::reward>(made).to_here(), 0);
 }
 
 TEST_P(ServicesTest, OptionsAreThoseOfTheResult) {

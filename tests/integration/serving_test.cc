@@ -48,7 +48,7 @@ TEST_P(Serve, UntilTheOthersShutDown) {
   auto first = serve(worker(1));
   auto second = serve(worker(2));
   for (const int server : {1, 2}) {
-    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(server, 1, 2), 3);
+    EXPECT_EQ(worker(0).peer(server).call<&testapp::add>(1, 2), 3);
   }
   worker(0).shutdown();
   EXPECT_EQ(first.get(), ServedUntil::kJobIsOver);
@@ -86,7 +86,7 @@ TEST_P(Serve, AnotherThreadMayEndIt) {
   start_all(2);
   auto server = serve(worker(1));
   EXPECT_TRUE(eventually([] { return waits_for_signals(); }));
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
   worker(1).shutdown(hard());
   EXPECT_EQ(server.get(), ServedUntil::kAskedToEnd);
   EXPECT_EQ(worker(1).serve_until_done(), ServedUntil::kAskedToEnd) << "it has been, before";
@@ -96,7 +96,7 @@ TEST_P(Serve, AnotherThreadMayEndIt) {
 TEST_P(Serve, InOpenMembershipUntilItIsAsked) {
   start_all(2, [](int, sinew::WorkerOptions& options) { options.world_size.reset(); });
   auto server = serve(worker(1));
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
   worker(1).shutdown();
   EXPECT_EQ(server.get(), ServedUntil::kAskedToEnd);
   abandon();
@@ -105,7 +105,7 @@ TEST_P(Serve, InOpenMembershipUntilItIsAsked) {
 TEST_P(Serve, AnEvictedWorkerSaysSoAndMayRejoin) {
   start_all(3);
   auto server = serve(worker(2));
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(2, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(2).call<&testapp::add>(1, 2), 3);
   evict(2);
   const RpcError error = error_of([&] { server.get(); });
   EXPECT_EQ(error.code(), ErrorCode::kAborted) << error.what();
@@ -125,11 +125,11 @@ TEST_P(Serve, GoesOnWithTheWorkerThatTakesItsPlace) {
     if (rank == 2) options.on_rejoined = [&](const Worker& next) { back.set_value(next); };
   });
   auto server = serve(worker(2));
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(2, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(2).call<&testapp::add>(1, 2), 3);
   evict(2);
   replace(2, back.get_future().get());
   EXPECT_TRUE(eventually([&] { return worker(0).workers().size() == 3; }));
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(2, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(2).call<&testapp::add>(1, 2), 3);
   std::thread other([&] { worker(1).shutdown(); });
   worker(0).shutdown();
   other.join();
@@ -139,7 +139,7 @@ TEST_P(Serve, GoesOnWithTheWorkerThatTakesItsPlace) {
 TEST_P(Serve, InAHandlerIsRefused) {
   start_all(1);
   const Worker self = worker(0);
-  const auto refused = self.rpc_async<&testapp::add>(0, 1, 2).then(
+  const auto refused = self.peer(0).async<&testapp::add>(1, 2).then(
       [self](int) { return static_cast<int>(error_of([&] { self.serve_until_done(); }).code()); });
   EXPECT_EQ(refused.wait(), static_cast<int>(ErrorCode::kFailedPrecondition));
 }
@@ -148,9 +148,9 @@ TEST_P(Serve, InAHandlerIsRefused) {
 
 TEST_P(Serve, HandlesAnswerWhateverHasEnded) {
   start_all(3);
-  const auto theirs = sinew::remote<testapp::Counter>(worker(2).peer(0), 1);
+  const auto theirs = worker(2).peer(0).remote<testapp::Counter>(1);
   theirs.created().wait();
-  const auto own = sinew::remote<testapp::Counter>(worker(2).self(), 1);
+  const auto own = worker(2).self().remote<testapp::Counter>(1);
   own.created().wait();
   const sinew::Peer before = theirs.peer();
   EXPECT_TRUE(before.alive());

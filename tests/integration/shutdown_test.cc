@@ -44,19 +44,19 @@ void relay(int hops) {
   }
   const Worker worker = sinew::current_worker();
   const int next = (worker.rank() + 1) % static_cast<int>(worker.workers().size());
-  worker.rpc_async<&relay>(next, hops - 1);
+  worker.peer(next).async<&relay>(hops - 1);
 }
 int slow_sum(int n) {
   int sum = 0;
   const Worker worker = sinew::current_worker();
-  for (int i = 0; i < n; ++i) sum = worker.rpc_sync<&testapp::add>(worker.self(), sum, i);
+  for (int i = 0; i < n; ++i) sum = worker.peer(worker.self()).call<&testapp::add>(sum, i);
   return sum;
 }
 std::atomic<int> calls_made{0};
 void call_for_ever(int other) {
   const Worker worker = sinew::current_worker();
   while (true) {
-    worker.rpc_sync<&testapp::add>(other, 1, 2);
+    worker.peer(other).call<&testapp::add>(1, 2);
     ++calls_made;
   }
 }
@@ -83,8 +83,8 @@ TEST_P(Shutdown, WithoutAnyTraffic) { start_all(); }
 
 TEST_P(Shutdown, OfOneWorkerAlone) {
   start_all(1);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(0, 1, 2), 3);
-  EXPECT_EQ(sinew::remote<&testapp::add>(worker(0).self(), 1, 2).to_here(), 3);
+  EXPECT_EQ(worker(0).peer(0).call<&testapp::add>(1, 2), 3);
+  EXPECT_EQ(worker(0).self().remote<&testapp::add>(1, 2).to_here(), 3);
 }
 
 TEST_P(Shutdown, AWorkerThatComesEarlyServesTheOthers) {
@@ -93,7 +93,7 @@ TEST_P(Shutdown, AWorkerThatComesEarlyServesTheOthers) {
   for (int phase = 0; phase < 2; ++phase) {
     std::vector<sinew::Future<int>> calls;
     for (int i = 0; i < 15; ++i)
-      calls.push_back(worker(i % 2).rpc_async<&integration::slow_sum>(2, 20));
+      calls.push_back(worker(i % 2).peer(2).async<&integration::slow_sum>(20));
     for (const int sum : sinew::wait_all(std::move(calls))) EXPECT_EQ(sum, 190);
   }
   std::thread other([&] { worker(1).shutdown(graceful(60s)); });
@@ -104,7 +104,7 @@ TEST_P(Shutdown, AWorkerThatComesEarlyServesTheOthers) {
 
 TEST_P(Shutdown, WaitsForCallsThatFollowFromCalls) {
   start_all();
-  worker(0).rpc_sync<&integration::relay>(1, 40);
+  worker(0).peer(1).call<&integration::relay>(40);
   const Worker last = worker((1 + 40) % 3);
   finish();
   EXPECT_EQ(testapp::state_of(last).executions[0], 1);
@@ -118,11 +118,11 @@ TEST_P(Shutdown, WaitsForNoHeartbeat) {
     options.lease = 600s;
   });
   for (int i = 0; i < 3; ++i) {
-    const auto counter = sinew::remote<testapp::Counter>(worker(2).peer(1), 1);
+    const auto counter = worker(2).peer(1).remote<testapp::Counter>(1);
     counter.created().wait();
   }
   EXPECT_TRUE(eventually([&] { return worker(1).counters()["rref.owned"] == 0; }));
-  const auto last = sinew::remote<testapp::Counter>(worker(2).peer(1), 1);
+  const auto last = worker(2).peer(1).remote<testapp::Counter>(1);
   last.created().wait();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
@@ -141,7 +141,7 @@ TEST_P(Shutdown, WaitsForNoHeartbeatAfterItsLastResult) {
     options.heartbeat_interval = 60s;
     options.lease = 600s;
   });
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
   EXPECT_NO_THROW(worker(1).shutdown(graceful(20s)));
   abandon();
 }
@@ -180,13 +180,13 @@ TEST_P(Shutdown, HardEndsAGracefulOneThatWaits) {
     begins.get_future().wait();
     // It waits, or is about to.
     const Worker other = worker(2);
-    EXPECT_EQ(other.rpc_sync<&testapp::add>(leaver, 1, 2), 3);
+    EXPECT_EQ(other.peer(leaver).call<&testapp::add>(1, 2), 3);
     worker(leaver).shutdown(hard());
     waiting.join();
     EXPECT_FALSE(worker(leaver).is_running());
     // The others go on, and end together.
     EXPECT_TRUE(eventually([&] { return other.workers().size() == 2; }));
-    EXPECT_EQ(other.rpc_sync<&testapp::add>(1 - leaver, 1, 2), 3);
+    EXPECT_EQ(other.peer(1 - leaver).call<&testapp::add>(1, 2), 3);
     std::thread third([&] { EXPECT_NO_THROW(other.shutdown(graceful(60s))); });
     EXPECT_NO_THROW(worker(1 - leaver).shutdown(graceful(60s)));
     third.join();
@@ -198,7 +198,7 @@ TEST_P(Shutdown, HardEndsAGracefulOneThatWaits) {
 TEST_P(Shutdown, AHandlerThatFailsWithItsWorkerIsNotToBlame) {
   start_all();
   integration::calls_made = 0;
-  const auto answer = worker(0).rpc_async<&integration::call_for_ever>(1, 2);
+  const auto answer = worker(0).peer(1).async<&integration::call_for_ever>(2);
   ASSERT_TRUE(eventually([] { return integration::calls_made > 10; }));
   worker(1).shutdown(hard());
   const RpcError error = error_of([&] { answer.wait(); });
@@ -213,11 +213,10 @@ TEST_P(Shutdown, CallsAfterItSaySo) {
   const sinew::Peer peer = worker(0).peer(1);
   const Worker first = worker(0);
   finish();
-  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&testapp::add>(peer, 1, 2); }).message(),
+  EXPECT_THAT(error_of([&] { peer.call<&testapp::add>(1, 2); }).message(), HasSubstr("shut down"));
+  EXPECT_THAT(error_of([&] { first.peer("worker1").call<&testapp::add>(1, 2); }).message(),
               HasSubstr("shut down"));
-  EXPECT_THAT(error_of([&] { first.rpc_sync<&testapp::add>("worker1", 1, 2); }).message(),
-              HasSubstr("shut down"));
-  EXPECT_THAT(error_of([&] { sinew::remote<&testapp::add>(peer, 1, 2); }).message(),
+  EXPECT_THAT(error_of([&] { peer.remote<&testapp::add>(1, 2); }).message(),
               HasSubstr("shut down"));
   const RpcError barrier = error_of([&] { first.barrier({"worker0", "worker1"}, 60s); });
   EXPECT_EQ(barrier.code(), ErrorCode::kFailedPrecondition) << barrier.what();
@@ -270,7 +269,7 @@ TEST_P(Shutdown, TimesOutWithTheNamesOfThoseWhoDidNotCome) {
   EXPECT_THAT(error.message(), HasSubstr("graceful shutdown of worker 'worker0' failed"));
   EXPECT_FALSE(worker(0).is_running());
   EXPECT_TRUE(worker(2).is_running());
-  EXPECT_EQ(worker(2).rpc_sync<&testapp::add>(2, 1, 2), 3);
+  EXPECT_EQ(worker(2).peer(2).call<&testapp::add>(1, 2), 3);
   worker(2).shutdown(hard());
   abandon();
 }
@@ -278,8 +277,8 @@ TEST_P(Shutdown, TimesOutWithTheNamesOfThoseWhoDidNotCome) {
 TEST_P(Shutdown, TimesOutOnACallThatDoesNotEnd) {
   start_all(2);
   const auto stuck = worker(0).peer(1).with({sinew::kNoTimeout, {}});
-  const auto call = sinew::rpc_async<&testapp::stall>(stuck);
-  ASSERT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
+  const auto call = stuck.async<&testapp::stall>();
+  ASSERT_TRUE(eventually([&] { return worker(0).peer(1).call<&testapp::stalled>() == 1; }));
   std::thread other([&] {
     EXPECT_EQ(error_of([&] { worker(1).shutdown(graceful(3s)); }).code(),
               ErrorCode::kDeadlineExceeded);
@@ -298,7 +297,7 @@ TEST_P(Shutdown, TimesOutOnACallThatDoesNotEnd) {
 TEST_P(Shutdown, GoesOnWithoutADeadMember) {
   start_all();
   worker(2).shutdown(hard());
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
 }
 
 TEST_P(Shutdown, GoesOnWhenAMemberDiesMeanwhile) {
@@ -313,10 +312,10 @@ TEST_P(Shutdown, GoesOnWhenAMemberDiesMeanwhile) {
 
 TEST_P(Shutdown, HardEndsPendingCallsAtBothEnds) {
   start_all(2);
-  const auto call = worker(0).rpc_async<&testapp::stall>(1);
-  const auto back = worker(1).rpc_async<&testapp::stall>(0);
-  ASSERT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
-  ASSERT_TRUE(eventually([&] { return worker(1).rpc_sync<&testapp::stalled>(0) == 1; }));
+  const auto call = worker(0).peer(1).async<&testapp::stall>();
+  const auto back = worker(1).peer(0).async<&testapp::stall>();
+  ASSERT_TRUE(eventually([&] { return worker(0).peer(1).call<&testapp::stalled>() == 1; }));
+  ASSERT_TRUE(eventually([&] { return worker(1).peer(0).call<&testapp::stalled>() == 1; }));
   worker(1).shutdown(hard());
   const RpcError error = error_of([&] { call.wait_for(60s); });
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
@@ -331,7 +330,7 @@ TEST_P(Shutdown, HardEndsPendingCallsAtBothEnds) {
 TEST_P(Shutdown, StartsAgainAfterwards) {
   for (int round = 0; round < 3; ++round) {
     start_all(2);
-    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, round, 1), round + 1);
+    EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(round, 1), round + 1);
     finish();
   }
 }
@@ -339,7 +338,7 @@ TEST_P(Shutdown, StartsAgainAfterwards) {
 TEST_P(Shutdown, InAHandlerIsRefused) {
   start_all(1);
   const Worker self = worker(0);
-  sinew::Future<int> call = self.rpc_async<&testapp::add>(0, 1, 2);
+  sinew::Future<int> call = self.peer(0).async<&testapp::add>(1, 2);
   const auto refused = call.then(
       [self](int) { return static_cast<int>(error_of([&] { self.shutdown(); }).code()); });
   EXPECT_EQ(refused.wait(), static_cast<int>(ErrorCode::kFailedPrecondition));

@@ -59,12 +59,12 @@ sinew::Peer next_peer() {
 std::atomic<int> rounds_ended{0};
 
 int around(int hops) {
-  if (hops > 0) return 1 + sinew::rpc_sync<&around>(next_peer(), hops - 1);
+  if (hops > 0) return 1 + next_peer().call<&around>(hops - 1);
   ++rounds_ended;
   return 0;
 }
 
-int blocked_at_next() { return sinew::rpc_sync<&park>(next_peer()); }
+int blocked_at_next() { return next_peer().call<&park>(); }
 
 }  // namespace threads
 
@@ -99,8 +99,8 @@ SINEW_INSTANTIATE_CLUSTER_TEST(ThreadsTest);
 
 TEST_P(ThreadsTest, RingOfWorkersWithOneThreadEachNestsFiftyDeep) {
   start(3, threads_table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
-  EXPECT_EQ(worker(0).rpc_sync<&threads::around>(1, 50), 50);
-  EXPECT_EQ(worker(0).rpc_sync<&threads::around>(0, 50), 50);
+  EXPECT_EQ(worker(0).peer(1).call<&threads::around>(50), 50);
+  EXPECT_EQ(worker(0).peer(0).call<&threads::around>(50), 50);
 }
 
 // Who waits may poll, and who polls may run the handler: over gRPC, where there is something to
@@ -115,14 +115,14 @@ TEST_P(ThreadsTest, PollingIsADutyOfThoseWhoWaitAndServe) {
     EXPECT_EQ(duty, nullptr);
   } else {
     ASSERT_NE(duty, nullptr);
-    EXPECT_EVENTUALLY(worker(0).rpc_sync<&threads::name_of_thread>(1), "sinew-grpc");
+    EXPECT_EVENTUALLY(worker(0).peer(1).call<&threads::name_of_thread>(), "sinew-grpc");
   }
 }
 
 TEST_P(ThreadsTest, WhoMustNotPollSleeps) {
   start(2, threads_table(),
         [](int, WorkerOptions& options) { options.max_poll = std::chrono::nanoseconds(0); });
-  for (int i = 0; i < 1000; ++i) worker(0).rpc_sync<&threads::quick>(1);
+  for (int i = 0; i < 1000; ++i) worker(0).peer(1).call<&threads::quick>();
   std::map<std::string, std::int64_t> counters = worker(0).counters();
   EXPECT_EQ(counters.count("rpc.polls_paid"),
             GetParam() == testing::ClusterTransport::kInproc ? 0U : 1U);
@@ -134,7 +134,7 @@ TEST_P(ThreadsTest, TheEnvironmentBoundsPollingOfTheProcess) {
   ::setenv("SINEW_MAX_POLL_US", "0", 1);
   start(2, threads_table());
   ::unsetenv("SINEW_MAX_POLL_US");
-  for (int i = 0; i < 1000; ++i) worker(0).rpc_sync<&threads::quick>(1);
+  for (int i = 0; i < 1000; ++i) worker(0).peer(1).call<&threads::quick>();
   EXPECT_EQ(worker(0).counters()["rpc.polled_us"], 0);
 }
 
@@ -143,7 +143,7 @@ TEST_P(ThreadsTest, WhoMayPollDoesWhereAnswersFollowEachOtherClosely) {
   if (GetParam() == testing::ClusterTransport::kInproc) return;
   EXPECT_TRUE(eventually([&] {
     std::vector<Future<int>> calls;
-    for (int i = 0; i < 64; ++i) calls.push_back(worker(0).rpc_async<&threads::quick>(1));
+    for (int i = 0; i < 64; ++i) calls.push_back(worker(0).peer(1).async<&threads::quick>());
     for (const Future<int>& call : calls) call.wait();
     std::map<std::string, std::int64_t> counters = worker(0).counters();
     // On one core none may ever pay.
@@ -155,15 +155,15 @@ TEST_P(ThreadsTest, SeveralRingsAtOnce) {
   start(3, threads_table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
   std::vector<Future<int>> rings;
   for (int rank = 0; rank < 3; ++rank) {
-    rings.push_back(worker(rank).rpc_async<&threads::around>((rank + 1) % 3, 30));
-    rings.push_back(worker(rank).rpc_async<&threads::around>(rank, 20));
+    rings.push_back(worker(rank).peer((rank + 1) % 3).async<&threads::around>(30));
+    rings.push_back(worker(rank).peer(rank).async<&threads::around>(20));
   }
   EXPECT_THAT(wait_all(std::move(rings)), ::testing::ElementsAre(30, 20, 30, 20, 30, 20));
 }
 
 TEST_P(ThreadsTest, OneWorkerWithOneThreadCallsItself) {
   start(1, threads_table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
-  EXPECT_EQ(worker(0).rpc_sync<&threads::around>(0, 50), 50);
+  EXPECT_EQ(worker(0).peer(0).call<&threads::around>(50), 50);
 }
 
 TEST_P(ThreadsTest, TooManyBlockedThreadsIsAnErrorThatShowsTheChain) {
@@ -172,7 +172,7 @@ TEST_P(ThreadsTest, TooManyBlockedThreadsIsAnErrorThatShowsTheChain) {
     options.max_blocked_threads = 4;
   });
   threads::rounds_ended = 0;
-  const RpcError error = error_of([&] { worker(0).rpc_sync<&threads::around>(1, 50); });
+  const RpcError error = error_of([&] { worker(0).peer(1).call<&threads::around>(50); });
   EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
   EXPECT_EQ(error.execution(), Execution::kMayHaveRun);
   EXPECT_THAT(error.message(),
@@ -183,7 +183,7 @@ TEST_P(ThreadsTest, TooManyBlockedThreadsIsAnErrorThatShowsTheChain) {
   // Nothing is stuck.
   EXPECT_EVENTUALLY(worker(0).counters().at("rpc.blocked_threads"), 0);
   EXPECT_EVENTUALLY(worker(1).counters().at("rpc.blocked_threads"), 0);
-  EXPECT_EQ(worker(0).rpc_sync<&threads::around>(1, 5), 5);
+  EXPECT_EQ(worker(0).peer(1).call<&threads::around>(5), 5);
 }
 
 TEST_P(ThreadsTest, ManyMoreWaitingHandlersThanThreads) {
@@ -192,19 +192,20 @@ TEST_P(ThreadsTest, ManyMoreWaitingHandlersThanThreads) {
   Promise<int> promise;
   threads::parked = &promise;
   std::vector<Future<int>> waiting;
-  for (int i = 0; i < 60; ++i) waiting.push_back(worker(0).rpc_async<&threads::blocked_at_next>(0));
+  for (int i = 0; i < 60; ++i)
+    waiting.push_back(worker(0).peer(0).async<&threads::blocked_at_next>());
   ASSERT_TRUE(threads::gate.wait_for_arrivals(60));
-  EXPECT_EQ(worker(1).rpc_sync<&threads::quick>(0), 1) << "others are served meanwhile";
+  EXPECT_EQ(worker(1).peer(0).call<&threads::quick>(), 1) << "others are served meanwhile";
   promise.set_value(3);
   for (const int value : wait_all(std::move(waiting))) EXPECT_EQ(value, 3);
 }
 
 TEST_P(ThreadsTest, ShutdownInAHandlerIsRefused) {
   start(2, threads_table());
-  const RpcError error = error_of([&] { worker(0).rpc_sync<&threads::shut_down>(1); });
+  const RpcError error = error_of([&] { worker(0).peer(1).call<&threads::shut_down>(); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(error.message(), HasSubstr("own handler"));
-  EXPECT_EQ(worker(0).rpc_sync<&threads::quick>(1), 1);
+  EXPECT_EQ(worker(0).peer(1).call<&threads::quick>(), 1);
 }
 
 TEST_P(ThreadsTest, ControlPassesWhileEveryThreadIsBlocked) {
@@ -235,12 +236,12 @@ TEST_P(ThreadsTest, ControlPassesWhileEveryThreadIsBlocked) {
       });
   start(std::move(options));
 
-  auto kept = remote<&threads::quick>(worker(0).peer(1));
+  auto kept = worker(0).peer(1).remote<&threads::quick>();
   EXPECT_EQ(kept.to_here(), 1);
   ASSERT_EQ(worker(1).counters().at("rref.owned"), 1);
 
   std::vector<Future<int>> blocked;
-  for (int i = 0; i < 6; ++i) blocked.push_back(worker(0).rpc_async<&threads::blocked>(1));
+  for (int i = 0; i < 6; ++i) blocked.push_back(worker(0).peer(1).async<&threads::blocked>());
   ASSERT_TRUE(threads::gate.wait_for_arrivals(2)) << "both threads of worker1 sit at the gate";
 
   // Heartbeats.
@@ -262,14 +263,15 @@ TEST_P(ThreadsTest, ControlPassesWhileEveryThreadIsBlocked) {
 
 TEST_P(ThreadsTest, AnswersArriveWhileEveryThreadOfTheCallerIsBlocked) {
   start(2, threads_table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
-  const Future<int> blocked = worker(1).rpc_async<&threads::blocked>(0);
+  const Future<int> blocked = worker(1).peer(0).async<&threads::blocked>();
   ASSERT_TRUE(threads::gate.wait_for_arrivals(1));
-  EXPECT_EQ(worker(0).rpc_sync<&threads::quick>(1), 1);
+  EXPECT_EQ(worker(0).peer(1).call<&threads::quick>(), 1);
   CallOptions options;
   options.timeout = std::chrono::milliseconds(30);
-  EXPECT_EQ(
-      error_of([&] { worker(0).rpc_sync<&threads::quick>(worker(0).self().with(options)); }).code(),
-      ErrorCode::kDeadlineExceeded)
+  EXPECT_EQ(error_of([&] {
+              worker(0).peer(worker(0).self().with(options)).call<&threads::quick>();
+            }).code(),
+            ErrorCode::kDeadlineExceeded)
       << "timeouts need no thread of the pool";
   threads::gate.open();
   EXPECT_EQ(blocked.wait(), 1);

@@ -81,19 +81,18 @@ std::int64_t time_left_at_next(int hops, bool no_timeout) {
   if (hops == 0) return time_left();
   sinew::CallOptions options;
   if (no_timeout) options.timeout = sinew::kNoTimeout;
-  return sinew::rpc_sync<&time_left_at_next>(next_peer().with(options), hops - 1, no_timeout);
+  return next_peer().with(options).call<&time_left_at_next>(hops - 1, no_timeout);
 }
 
 sinew::Future<std::int64_t> time_left_in_continuation() {
   const sinew::Peer next = next_peer();
-  return sinew::rpc_async<&quick>(next).then(
-      [next](int) { return sinew::rpc_async<&time_left>(next); });
+  return next.async<&quick>().then([next](int) { return next.async<&time_left>(); });
 }
 
 void wait_for_cancellation_at_next(int hops) {
   if (hops == 0) return wait_for_cancellation();
   try {
-    sinew::rpc_sync<&wait_for_cancellation_at_next>(next_peer(), hops - 1);
+    next_peer().call<&wait_for_cancellation_at_next>(hops - 1);
   } catch (const sinew::RpcError& error) {
     if (sinew::CallContext::current().cancellation().is_cancelled()) ++cancellations;
     throw;
@@ -157,25 +156,25 @@ TEST_P(TimeoutsTest, DefaultIsWhatTheOptionSays) {
   EXPECT_EQ(worker(0).default_timeout(), 60s);
   start(2, timeouts_table(), [](int, WorkerOptions& options) { options.default_timeout = 5500ms; });
   EXPECT_EQ(worker(0).default_timeout(), 5500ms);
-  EXPECT_LE(rpc_sync<&timeouts::time_left>(callee()), std::chrono::nanoseconds(5500ms).count());
+  EXPECT_LE(callee().call<&timeouts::time_left>(), std::chrono::nanoseconds(5500ms).count());
   worker(0).set_default_timeout(7s);
   EXPECT_EQ(worker(0).default_timeout(), 7s);
   EXPECT_EQ(worker(1).default_timeout(), 5500ms);
-  EXPECT_LE(rpc_sync<&timeouts::time_left>(callee()), std::chrono::nanoseconds(7s).count());
+  EXPECT_LE(callee().call<&timeouts::time_left>(), std::chrono::nanoseconds(7s).count());
 }
 
 TEST_P(TimeoutsTest, DefaultAppliesToCallsThatSetNone) {
   worker(0).set_default_timeout(kShort);
-  RpcError error = error_of([&] { rpc_sync<&timeouts::blocked>(callee()); });
+  RpcError error = error_of([&] { callee().call<&timeouts::blocked>(); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
-  error = error_of([&] { rpc_async<&timeouts::blocked>(callee()).wait(); });
+  error = error_of([&] { callee().async<&timeouts::blocked>().wait(); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
 }
 
 TEST_P(TimeoutsTest, ChangingTheDefaultLeavesCallsInFlightAlone) {
-  const Future<int> early = rpc_async<&timeouts::blocked>(callee());
+  const Future<int> early = callee().async<&timeouts::blocked>();
   worker(0).set_default_timeout(kShort);
-  const RpcError error = error_of([&] { rpc_sync<&timeouts::blocked>(callee()); });
+  const RpcError error = error_of([&] { callee().call<&timeouts::blocked>(); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_FALSE(early.done());
   timeouts::gate.open();
@@ -189,13 +188,13 @@ TEST_P(TimeoutsTest, DefaultMustBePositive) {
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(worker(0).default_timeout(), 60s);
   worker(0).set_default_timeout(kNoTimeout);
-  EXPECT_EQ(rpc_sync<&timeouts::time_left>(callee()), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(callee().call<&timeouts::time_left>(), std::numeric_limits<std::int64_t>::max());
 }
 
 // ---- One call.
 
 TEST_P(TimeoutsTest, ErrorSaysWhoWhatAndHowLong) {
-  const RpcError error = error_of([&] { rpc_sync<&timeouts::blocked>(callee().within(kShort)); });
+  const RpcError error = error_of([&] { callee().within(kShort).call<&timeouts::blocked>(); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(error.peer(), "worker1");
   EXPECT_EQ(error.method(), "timeouts::blocked");
@@ -204,11 +203,11 @@ TEST_P(TimeoutsTest, ErrorSaysWhoWhatAndHowLong) {
 }
 
 TEST_P(TimeoutsTest, NeverMeansNever) {
-  EXPECT_EQ(rpc_sync<&timeouts::time_left>(callee().within(kNoTimeout)),
+  EXPECT_EQ(callee().within(kNoTimeout).call<&timeouts::time_left>(),
             std::numeric_limits<std::int64_t>::max());
   worker(0).set_default_timeout(kShort);
-  const Future<int> patient = rpc_async<&timeouts::blocked>(callee().within(kNoTimeout));
-  error_of([&] { rpc_sync<&timeouts::blocked>(callee()); });
+  const Future<int> patient = callee().within(kNoTimeout).async<&timeouts::blocked>();
+  error_of([&] { callee().call<&timeouts::blocked>(); });
   EXPECT_FALSE(patient.done());
   timeouts::gate.open();
   EXPECT_GT(patient.wait(), 0);
@@ -216,19 +215,19 @@ TEST_P(TimeoutsTest, NeverMeansNever) {
 
 TEST_P(TimeoutsTest, ZeroAndNegativeAreRefused) {
   for (const std::chrono::nanoseconds bad : {0ns, -1ns, std::chrono::nanoseconds(-5s)}) {
-    const RpcError error = error_of([&] { rpc_async<&timeouts::quick>(callee().within(bad)); });
+    const RpcError error = error_of([&] { callee().within(bad).async<&timeouts::quick>(); });
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_EQ(error.message(), "a call's timeout must be positive, or kNoTimeout; this one is " +
                                    std::to_string(bad.count()) + " ns");
     EXPECT_EQ(error.execution(), Execution::kDidNotRun);
-    EXPECT_EQ(error_of([&] { remote<&timeouts::quick>(callee().within(bad)); }).code(),
+    EXPECT_EQ(error_of([&] { callee().within(bad).remote<&timeouts::quick>(); }).code(),
               ErrorCode::kInvalidArgument);
   }
 }
 
 TEST_P(TimeoutsTest, LessThanAMicrosecondIsAMicrosecondAndNotForEver) {
   for (const std::chrono::nanoseconds tiny : {1ns, 999ns, 1500ns}) {
-    const RpcError error = error_of([&] { rpc_sync<&timeouts::blocked>(callee().within(tiny)); });
+    const RpcError error = error_of([&] { callee().within(tiny).call<&timeouts::blocked>(); });
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   }
 }
@@ -237,34 +236,34 @@ TEST_P(TimeoutsTest, VeryLongTimeoutsDoNotOverflow) {
   for (const std::chrono::nanoseconds vast :
        {std::chrono::nanoseconds(24h * 25), std::chrono::nanoseconds(24h * 365 * 100),
         kNoTimeout - std::chrono::nanoseconds(1)}) {
-    EXPECT_EQ(rpc_sync<&timeouts::quick>(callee().within(vast)), 1);
-    EXPECT_GT(rpc_sync<&timeouts::time_left>(callee().within(vast)),
+    EXPECT_EQ(callee().within(vast).call<&timeouts::quick>(), 1);
+    EXPECT_GT(callee().within(vast).call<&timeouts::time_left>(),
               std::chrono::nanoseconds(24h * 24).count());
   }
 }
 
 TEST_P(TimeoutsTest, LateReplyIsDropped) {
   for (int round = 0; round < 3; ++round) {
-    EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::blocked>(callee().within(kShort)); }).code(),
+    EXPECT_EQ(error_of([&] { callee().within(kShort).call<&timeouts::blocked>(); }).code(),
               ErrorCode::kDeadlineExceeded);
   }
   EXPECT_TRUE(eventually([&] { return worker(0).counters().at("rpc.client_active_calls") == 0; }));
   timeouts::gate.open();
   EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
-  EXPECT_EQ(rpc_sync<&timeouts::quick>(callee()), 1);
+  EXPECT_EQ(callee().call<&timeouts::quick>(), 1);
 }
 
 TEST_P(TimeoutsTest, CallWhoseTimeHasPassedBeforeItStartedIsNotRun) {
   start(2, timeouts_table(), [](int, WorkerOptions& options) { options.num_threads = 1; });
-  const Future<int> first = rpc_async<&timeouts::blocked>(callee());
+  const Future<int> first = callee().async<&timeouts::blocked>();
   ASSERT_TRUE(timeouts::gate.wait_for_arrivals(1));
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::blocked>(callee().within(kShort)); }).code(),
+    EXPECT_EQ(error_of([&] { callee().within(kShort).call<&timeouts::blocked>(); }).code(),
               ErrorCode::kDeadlineExceeded);
   }
   // Their time counts from their arrival: when all have arrived, as much again is certainly enough.
   EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 6; }));
-  EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::quick>(callee().within(kShort)); }).code(),
+  EXPECT_EQ(error_of([&] { callee().within(kShort).call<&timeouts::quick>(); }).code(),
             ErrorCode::kDeadlineExceeded);
   timeouts::gate.open();
   EXPECT_EQ(first.wait(), 1);
@@ -278,27 +277,27 @@ TEST_P(TimeoutsTest, DeadlineBindsNestedCalls) {
   const std::int64_t limit = std::chrono::nanoseconds(20s).count();
   for (const bool no_timeout : {false, true}) {
     const std::int64_t left =
-        rpc_sync<&timeouts::time_left_at_next>(callee().within(20s), 4, no_timeout);
+        callee().within(20s).call<&timeouts::time_left_at_next>(4, no_timeout);
     EXPECT_GT(left, 0);
     EXPECT_LE(left, limit);
   }
   const std::int64_t left =
-      rpc_sync<&timeouts::time_left_at_next>(callee().within(kNoTimeout), 1, false);
+      callee().within(kNoTimeout).call<&timeouts::time_left_at_next>(1, false);
   EXPECT_LE(left, std::chrono::nanoseconds(60s).count())
       << "the default of the worker in the middle";
-  EXPECT_EQ(rpc_sync<&timeouts::time_left_at_next>(callee().within(kNoTimeout), 3, true),
+  EXPECT_EQ(callee().within(kNoTimeout).call<&timeouts::time_left_at_next>(3, true),
             std::numeric_limits<std::int64_t>::max());
 }
 
 TEST_P(TimeoutsTest, DeadlineBindsCallsOfContinuations) {
-  EXPECT_LE(rpc_sync<&timeouts::time_left_in_continuation>(callee().within(20s)),
+  EXPECT_LE(callee().within(20s).call<&timeouts::time_left_in_continuation>(),
             std::chrono::nanoseconds(20s).count());
 }
 
 TEST_P(TimeoutsTest, DeadlineEndsWaitsOfTheHandler) {
   timeouts::gate.open();
   const RpcError error =
-      error_of([&] { rpc_sync<&timeouts::wait_for_ever>(callee().within(kShort)); });
+      error_of([&] { callee().within(kShort).call<&timeouts::wait_for_ever>(); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_TRUE(eventually([&] { return worker(1).counters().at("rpc.server_active_calls") == 0; }));
 }
@@ -307,7 +306,7 @@ TEST_P(TimeoutsTest, DeadlineEndsWaitsOfTheHandler) {
 
 TEST_P(TimeoutsTest, RemoteThatTimesOutFailsItsReference) {
   {
-    const auto slow = remote<&timeouts::blocked>(callee().within(kShort));
+    const auto slow = callee().within(kShort).remote<&timeouts::blocked>();
     EXPECT_EQ(error_of([&] { slow.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
     EXPECT_EQ(error_of([&] { slow.to_here(); }).code(), ErrorCode::kDeadlineExceeded);
     timeouts::gate.open();
@@ -319,7 +318,7 @@ TEST_P(TimeoutsTest, RemoteThatTimesOutFailsItsReference) {
 }
 
 TEST_P(TimeoutsTest, ToHereHasATimeoutOfItsOwn) {
-  const auto slow = remote<&timeouts::blocked>(callee());
+  const auto slow = callee().remote<&timeouts::blocked>();
   EXPECT_EQ(error_of([&] { slow.within(kShort).to_here(); }).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(error_of([&] { slow.within(0s).to_here(); }).code(), ErrorCode::kInvalidArgument);
   timeouts::gate.open();
@@ -327,7 +326,7 @@ TEST_P(TimeoutsTest, ToHereHasATimeoutOfItsOwn) {
 }
 
 TEST_P(TimeoutsTest, OwnersWaitsHaveATimeoutToo) {
-  const auto own = remote<&timeouts::blocked>(worker(0).self());
+  const auto own = worker(0).self().remote<&timeouts::blocked>();
   EXPECT_EQ(error_of([&] { own.within(kShort).to_here(); }).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(error_of([&] { own.within(kShort).local_value(); }).code(),
             ErrorCode::kDeadlineExceeded);
@@ -336,23 +335,21 @@ TEST_P(TimeoutsTest, OwnersWaitsHaveATimeoutToo) {
 }
 
 TEST_P(TimeoutsTest, MemberCallsTimeOutOnSlowMethodsAndOnSlowCreation) {
-  const auto made = remote<timeouts::Slow>(callee(), false);
-  EXPECT_EQ(rpc_sync<&timeouts::Slow::quick>(made), 2);
-  EXPECT_EQ(error_of([&] { rpc_sync<&timeouts::Slow::blocked>(made.within(kShort)); }).code(),
+  const auto made = callee().remote<timeouts::Slow>(false);
+  EXPECT_EQ(made.call<&timeouts::Slow::quick>(), 2);
+  EXPECT_EQ(error_of([&] { made.within(kShort).call<&timeouts::Slow::blocked>(); }).code(),
             ErrorCode::kDeadlineExceeded);
-  const auto in_the_making = remote<timeouts::Slow>(callee(), true);
+  const auto in_the_making = callee().remote<timeouts::Slow>(true);
+  EXPECT_EQ(error_of([&] { in_the_making.within(kShort).call<&timeouts::Slow::quick>(); }).code(),
+            ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(
-      error_of([&] { rpc_sync<&timeouts::Slow::quick>(in_the_making.within(kShort)); }).code(),
+      error_of([&] { in_the_making.within(kShort).async<&timeouts::Slow::quick>().wait(); }).code(),
       ErrorCode::kDeadlineExceeded);
-  EXPECT_EQ(error_of([&] {
-              rpc_async<&timeouts::Slow::quick>(in_the_making.within(kShort)).wait();
-            }).code(),
-            ErrorCode::kDeadlineExceeded);
-  const auto kept = remote<&timeouts::Slow::quick>(in_the_making.within(kShort));
+  const auto kept = in_the_making.within(kShort).remote<&timeouts::Slow::quick>();
   EXPECT_EQ(error_of([&] { kept.created().wait(); }).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(error_of([&] { kept.to_here(); }).code(), ErrorCode::kDeadlineExceeded);
   timeouts::gate.open();
-  EXPECT_EQ(rpc_sync<&timeouts::Slow::quick>(in_the_making), 2);
+  EXPECT_EQ(in_the_making.call<&timeouts::Slow::quick>(), 2);
 }
 
 // ---- Cancellation.
@@ -361,7 +358,7 @@ TEST_P(TimeoutsTest, CancellationReachesTheCallee) {
   timeouts::gate.open();
   const CancellationSource source;
   const Future<void> future =
-      rpc_async<&timeouts::wait_for_cancellation>(callee().with(cancelled_by(source)));
+      callee().with(cancelled_by(source)).async<&timeouts::wait_for_cancellation>();
   ASSERT_TRUE(timeouts::gate.wait_for_arrivals(1));
   EXPECT_FALSE(future.done());
   source.cancel();
@@ -378,7 +375,7 @@ TEST_P(TimeoutsTest, CancellationReachesNestedCallees) {
   timeouts::gate.open();
   const CancellationSource source;
   const Future<void> future =
-      rpc_async<&timeouts::wait_for_cancellation_at_next>(callee().with(cancelled_by(source)), 3);
+      callee().with(cancelled_by(source)).async<&timeouts::wait_for_cancellation_at_next>(3);
   ASSERT_TRUE(timeouts::gate.wait_for_arrivals(1));
   source.cancel();
   EXPECT_EQ(error_of([&] { future.wait(); }).code(), ErrorCode::kCancelled);
@@ -387,9 +384,8 @@ TEST_P(TimeoutsTest, CancellationReachesNestedCallees) {
 
 TEST_P(TimeoutsTest, TimeoutReachesTheCalleeAsCancellation) {
   timeouts::gate.open();
-  EXPECT_EQ(
-      error_of([&] { rpc_sync<&timeouts::wait_for_cancellation>(callee().within(3s)); }).code(),
-      ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(error_of([&] { callee().within(3s).call<&timeouts::wait_for_cancellation>(); }).code(),
+            ErrorCode::kDeadlineExceeded);
   EXPECT_TRUE(eventually([] { return timeouts::cancellations == 1; }));
 }
 
@@ -397,11 +393,11 @@ TEST_P(TimeoutsTest, CancelledBeforeTheCall) {
   const CancellationSource source;
   source.cancel();
   const RpcError error =
-      error_of([&] { rpc_sync<&timeouts::blocked>(callee().with(cancelled_by(source))); });
+      error_of([&] { callee().with(cancelled_by(source)).call<&timeouts::blocked>(); });
   EXPECT_EQ(error.code(), ErrorCode::kCancelled);
   EXPECT_EQ(error.execution(), Execution::kDidNotRun);
   EXPECT_EQ(error_of([&] {
-              remote<&timeouts::blocked>(callee().with(cancelled_by(source))).to_here();
+              callee().with(cancelled_by(source)).remote<&timeouts::blocked>().to_here();
             }).code(),
             ErrorCode::kCancelled);
   EXPECT_EQ(timeouts::ran, 0);
@@ -409,7 +405,7 @@ TEST_P(TimeoutsTest, CancelledBeforeTheCall) {
 
 TEST_P(TimeoutsTest, CancelledAfterTheCall) {
   const CancellationSource source;
-  const Future<int> future = rpc_async<&timeouts::quick>(callee().with(cancelled_by(source)));
+  const Future<int> future = callee().with(cancelled_by(source)).async<&timeouts::quick>();
   EXPECT_EQ(future.wait(), 1);
   source.cancel();
   EXPECT_EQ(future.wait(), 1);
@@ -420,9 +416,9 @@ TEST_P(TimeoutsTest, OneSourceCancelsManyCallsAndNoOthers) {
   std::vector<Future<int>> cancelled;
   for (int i = 0; i < 100; ++i) {
     cancelled.push_back(
-        rpc_async<&timeouts::blocked>(worker(0).peer(1 + i % 2).with(cancelled_by(source))));
+        worker(0).peer(1 + i % 2).with(cancelled_by(source)).async<&timeouts::blocked>());
   }
-  const Future<int> other = rpc_async<&timeouts::blocked>(callee());
+  const Future<int> other = callee().async<&timeouts::blocked>();
   source.cancel();
   for (const Future<int>& future : cancelled) {
     EXPECT_EQ(error_of([&] { future.wait(); }).code(), ErrorCode::kCancelled);

@@ -74,10 +74,10 @@ class TransportFaults : public sinew::testing::ClusterTest {
   /// Makes `count` calls while connections break; each must end with its result and have run once.
   void call_while_breaking(int count, const std::function<void()>& on_each_batch) {
     // From here on there is a connection to break.
-    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+    EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
     std::vector<sinew::Future<int>> calls;
     for (int i = 0; i < count; ++i) {
-      calls.push_back(worker(0).rpc_async<&testapp::count>(1, i));
+      calls.push_back(worker(0).peer(1).async<&testapp::count>(i));
       if (i % 50 == 49) on_each_batch();
     }
     int failed = 0;
@@ -90,7 +90,7 @@ class TransportFaults : public sinew::testing::ClusterTest {
       }
     }
     EXPECT_EQ(failed, 0);
-    const std::map<int, int> runs = worker(0).rpc_sync<&testapp::executions>(1);
+    const std::map<int, int> runs = worker(0).peer(1).call<&testapp::executions>();
     EXPECT_EQ(runs.size(), static_cast<std::size_t>(count));
     for (const auto& [number, times] : runs) EXPECT_EQ(times, 1) << "call " << number;
   }
@@ -148,11 +148,11 @@ TEST_P(TransportFaults, AControlCallThatIsGivenUpTakesNoOtherCallWithIt) {
   }
   EXPECT_TRUE(plan_->wait_for_hits(held, 3, 30s));
   for (int i = 0; i < 200; ++i) {
-    EXPECT_EQ(worker(1).rpc_async<&testapp::add>(0, i, 1).wait_for(60s), i + 1);
+    EXPECT_EQ(worker(1).peer(0).async<&testapp::add>(i, 1).wait_for(60s), i + 1);
   }
   plan_->release(held);
   plan_->remove(held);
-  EXPECT_EQ(worker(1).rpc_sync<&testapp::add>(0, 1, 2), 3);
+  EXPECT_EQ(worker(1).peer(0).call<&testapp::add>(1, 2), 3);
 }
 
 TEST_P(TransportFaults, LargeArgumentsSurviveABreak) {
@@ -160,7 +160,7 @@ TEST_P(TransportFaults, LargeArgumentsSurviveABreak) {
   const std::string large(3 << 20, 'x');
   for (int round = 0; round < 5; ++round) {
     std::vector<sinew::Future<std::string>> calls;
-    for (int i = 0; i < 4; ++i) calls.push_back(worker(0).rpc_async<&testapp::echo>(1, large));
+    for (int i = 0; i < 4; ++i) calls.push_back(worker(0).peer(1).async<&testapp::echo>(large));
     break_all();
     for (const auto& call : calls) EXPECT_EQ(call.wait().size(), large.size());
   }
@@ -170,16 +170,17 @@ TEST_P(TransportFaults, AnEnvelopeThatIsTooLargeIsNotSent) {
   start_with_faults(2);
   constexpr std::size_t kTooMuch = sinew::internal::kMaxEnvelopeBytes;
   const RpcError argument =
-      error_of([&] { worker(0).rpc_sync<&testapp::echo>(1, std::string(kTooMuch, 'x')); });
+      error_of([&] { worker(0).peer(1).call<&testapp::echo>(std::string(kTooMuch, 'x')); });
   EXPECT_EQ(argument.code(), ErrorCode::kResourceExhausted);
   EXPECT_EQ(argument.execution(), sinew::Execution::kDidNotRun);
   EXPECT_THAT(argument.message(), ::testing::HasSubstr("pass bulk data as tensors"));
-  const RpcError result = error_of([&] { worker(0).rpc_sync<&integration::text_of>(1, kTooMuch); });
+  const RpcError result =
+      error_of([&] { worker(0).peer(1).call<&integration::text_of>(kTooMuch); });
   EXPECT_EQ(result.code(), ErrorCode::kResourceExhausted);
   EXPECT_EQ(result.execution(), sinew::Execution::kMayHaveRun);
   EXPECT_THAT(result.message(),
               ::testing::HasSubstr("the result of method 'integration::text_of'"));
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::echo>("small"), "small");
 }
 
 // Whoever sends one all the same, and is no member, learns that there is no room for it, and the
@@ -203,28 +204,28 @@ TEST_P(TransportFaults, AnEnvelopeThatIsTooLargeIsRefusedToItsSender) {
   EXPECT_THAT(reply->error().message(),
               ::testing::HasSubstr("worker 'stranger' is no member of the job"));
   EXPECT_FALSE(stranger.is_down());
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::echo>(1, "small"), "small");
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::echo>("small"), "small");
 }
 
 TEST_P(TransportFaults, ACallThatRunsWhenItsConnectionBreaksIsAnsweredOnTheNext) {
   start_with_faults(2);
-  const auto waiting = worker(0).rpc_async<&testapp::stall>(1);
-  ASSERT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
+  const auto waiting = worker(0).peer(1).async<&testapp::stall>();
+  ASSERT_TRUE(eventually([&] { return worker(0).peer(1).call<&testapp::stalled>() == 1; }));
   for (int i = 0; i < 3; ++i) {
     EXPECT_GT(break_all(), 0u);
-    EXPECT_EQ(worker(0).rpc_sync<&testapp::stalled>(1), 1);
+    EXPECT_EQ(worker(0).peer(1).call<&testapp::stalled>(), 1);
   }
   EXPECT_FALSE(waiting.done());
-  worker(0).rpc_sync<&testapp::release>(1);
+  worker(0).peer(1).call<&testapp::release>();
   EXPECT_EQ(waiting.wait(), 1);
 }
 
 TEST_P(TransportFaults, ReferencesSurviveBreaks) {
   start_with_faults(3);
-  const auto counter = sinew::remote<Counter>(worker(0).peer(1), 0);
+  const auto counter = worker(0).peer(1).remote<Counter>(0);
   for (int i = 1; i <= 30; ++i) {
     if (i % 3 == 0) break_all();
-    EXPECT_EQ(worker(0).rpc_sync<&testapp::add_to>(1 + i % 2, counter, 1), i);
+    EXPECT_EQ(worker(0).peer(1 + i % 2).call<&testapp::add_to>(counter, 1), i);
   }
   EXPECT_TRUE(worker(0).peer(1).alive());
   EXPECT_TRUE(worker(0).peer(2).alive());
@@ -232,14 +233,14 @@ TEST_P(TransportFaults, ReferencesSurviveBreaks) {
 
 TEST_P(TransportFaults, OthersNoticeNothing) {
   start_with_faults(3);
-  const auto waiting = worker(2).rpc_async<&testapp::stall>(1);
+  const auto waiting = worker(2).peer(1).async<&testapp::stall>();
   for (int i = 0; i < 10; ++i) {
     break_all();
-    EXPECT_EQ(worker(2).rpc_sync<&testapp::add>(1, i, 1), i + 1);
-    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, i, 1), i + 1);
+    EXPECT_EQ(worker(2).peer(1).call<&testapp::add>(i, 1), i + 1);
+    EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(i, 1), i + 1);
   }
-  EXPECT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
-  worker(0).rpc_sync<&testapp::release>(1);
+  EXPECT_TRUE(eventually([&] { return worker(0).peer(1).call<&testapp::stalled>() == 1; }));
+  worker(0).peer(1).call<&testapp::release>();
   EXPECT_EQ(waiting.wait(), 1);
 }
 
@@ -248,14 +249,14 @@ TEST_P(TransportFaults, AConnectionThatCannotBeMadeForAWhileOnlyDelaysCalls) {
   plan_->fail_connects([](const std::string&) { return true; },
                        absl::UnavailableError("no route for now"), 5);
   std::vector<sinew::Future<int>> calls;
-  for (int i = 0; i < 20; ++i) calls.push_back(worker(0).rpc_async<&testapp::count>(1, i));
+  for (int i = 0; i < 20; ++i) calls.push_back(worker(0).peer(1).async<&testapp::count>(i));
   break_all();
   for (const int runs : sinew::wait_all(std::move(calls))) EXPECT_EQ(runs, 1);
 }
 
 TEST_P(TransportFaults, ATimeoutSaysWhyThereIsNoConnection) {
   start_with_faults(2);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
   const auto all = [](const std::string&) { return true; };
   const auto out = plan_->fail_connects(all, absl::UnavailableError("no route for now"));
   const auto in = plan_->refuse_connects(all, absl::UnavailableError("nobody is let in"));
@@ -263,14 +264,14 @@ TEST_P(TransportFaults, ATimeoutSaysWhyThereIsNoConnection) {
   sinew::CallOptions options;
   options.timeout = 2s;
   const RpcError error =
-      error_of([&] { sinew::rpc_sync<&testapp::add>(worker(0).peer(1).with(options), 1, 2); });
+      error_of([&] { worker(0).peer(1).with(options).call<&testapp::add>(1, 2); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_THAT(error.message(),
               ::testing::AnyOf(::testing::HasSubstr("s, and cannot be reached: no route for now"),
                                ::testing::HasSubstr("s, and cannot be reached: nobody is let in")));
   plan_->remove(out);
   plan_->remove(in);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
 }
 
 TEST_P(TransportFaults, AFrozenWorkerIsFencedAndFindsItselfFenced) {
@@ -280,26 +281,26 @@ TEST_P(TransportFaults, AFrozenWorkerIsFencedAndFindsItselfFenced) {
     options.heartbeat_interval = 100ms;
     options.lease = 4s;
   });
-  const auto held_by_frozen = sinew::remote<Counter>(worker(2).peer(1), 1);
+  const auto held_by_frozen = worker(2).peer(1).remote<Counter>(1);
   held_by_frozen.created().wait();
-  const auto held_by_other = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const auto held_by_other = worker(0).peer(1).remote<Counter>(1);
   held_by_other.created().wait();
-  const auto owned_by_frozen = sinew::remote<Counter>(worker(0).peer(2), 1);
+  const auto owned_by_frozen = worker(0).peer(2).remote<Counter>(1);
   owned_by_frozen.created().wait();
-  const auto pending = worker(0).rpc_async<&testapp::stall>(2);
+  const auto pending = worker(0).peer(2).async<&testapp::stall>();
   plan_->freeze();
   EXPECT_EQ(error_of([&] { pending.wait_for(60s); }).code(), ErrorCode::kUnavailable);
-  EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(owned_by_frozen); }).code(),
+  EXPECT_EQ(error_of([&] { owned_by_frozen.call<&Counter::get>(); }).code(),
             ErrorCode::kUnavailable);
   // What it held is dropped once it must have fenced itself.
   EXPECT_TRUE(eventually([&] { return worker(1).counters()["rref.forks"] == 1; }));
-  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(held_by_other), 1);
+  EXPECT_EQ(held_by_other.call<&Counter::get>(), 1);
   plan_->thaw();
   // By its lease, or since it has heard that it is out.
-  EXPECT_THAT(error_of([&] { sinew::rpc_sync<&Counter::get>(held_by_frozen); }).code(),
+  EXPECT_THAT(error_of([&] { held_by_frozen.call<&Counter::get>(); }).code(),
               ::testing::AnyOf(ErrorCode::kUnavailable, ErrorCode::kAborted));
-  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(held_by_other), 1);
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 1), 2);
+  EXPECT_EQ(held_by_other.call<&Counter::get>(), 1);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 1), 2);
   abandon();
 }
 
@@ -311,12 +312,12 @@ TEST_P(TransportFaults, AReaderThatStoppedCostsBoundedMemory) {
   });
   if (network_ == nullptr)
     GTEST_SKIP() << "over gRPC a process is stopped: Loss.ReaderThatStopsCostsBoundedMemory";
-  worker(1).rpc_sync<&testapp::add>(0, 1, 1);
+  worker(1).peer(0).call<&testapp::add>(1, 1);
   network_->freeze(worker(0).address());
   std::vector<sinew::Future<std::string>> calls;
   int refused = 0;
   for (int i = 0; i < 200 && refused == 0; ++i) {
-    calls.push_back(worker(1).rpc_async<&testapp::echo>(0, std::string(1 << 20, 'x')));
+    calls.push_back(worker(1).peer(0).async<&testapp::echo>(std::string(1 << 20, 'x')));
     if (calls.back().done() && calls.back().error() != nullptr) {
       const RpcError error = error_of([&] { calls.back().wait(); });
       EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();

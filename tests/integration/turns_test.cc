@@ -107,7 +107,7 @@ class TurnsOver : public testing::ClusterTest {
     start(size, serve<Diary, turns::Slow>(rules).add<&turns::pass_on>(),
           [](int, WorkerOptions& options) { options.num_threads = 6; });
   }
-  RRef<Diary> make(int from = 0) const { return worker(from).remote<Diary>(1); }
+  RRef<Diary> make(int from = 0) const { return worker(from).peer(1).remote<Diary>(); }
 };
 SINEW_INSTANTIATE_CLUSTER_TEST(TurnsOver);
 
@@ -168,7 +168,7 @@ TEST_P(TurnsOver, TwoReferencesToOneObjectShareItsTurns) {
 
 TEST_P(TurnsOver, CallsOfAnObjectThatIsBeingMadeKeepTheirOrder) {
   start_with(one_at_a_time());
-  const auto slow = worker(0).remote<turns::Slow>(1);
+  const auto slow = worker(0).peer(1).remote<turns::Slow>();
   std::vector<Future<void>> calls;
   std::vector<int> expected;
   for (int i = 0; i < 50; ++i) {

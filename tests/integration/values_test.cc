@@ -213,20 +213,20 @@ class ValuesTest : public testing::ClusterTest {
 
   template <class T>
   T there_and_back(const T& value) {
-    return rpc_sync<&values::echo<T>>(callee(), value);
+    return callee().call<&values::echo<T>>(value);
   }
   template <class T>
   void expect_same(const std::vector<T>& samples) {
     for (const T& value : samples) {
       EXPECT_EQ(there_and_back(value), value);
       // Kept at the callee, then fetched.
-      EXPECT_EQ(remote<&values::echo<T>>(callee(), value).to_here(), value);
+      EXPECT_EQ(callee().remote<&values::echo<T>>(value).to_here(), value);
     }
   }
   void expect_same_tensor(const at::Tensor& tensor) {
     const at::Tensor back = there_and_back(tensor);
     EXPECT_TRUE(same_tensor(tensor, back));
-    EXPECT_TRUE(same_tensor(tensor, remote<&values::echo<at::Tensor>>(callee(), tensor).to_here()));
+    EXPECT_TRUE(same_tensor(tensor, callee().remote<&values::echo<at::Tensor>>(tensor).to_here()));
   }
 };
 SINEW_INSTANTIATE_CLUSTER_TEST(ValuesTest);
@@ -286,7 +286,7 @@ TEST_P(ValuesTest, EnumsAndStructs) {
   expect_same<std::vector<values::Point>>({{}, {{1, 2, "a"}, {3, 4, "b"}}});
   expect_same<values::Tree>({{1, {{2, {}}, {3, {{4, {}}}}}}});
   expect_same<WorkerInfo>({worker(0).info(), worker(1).info()});
-  EXPECT_EQ(rpc_sync<&values::value_of>(callee(), values::Fraction(1, 4)), 0.25);
+  EXPECT_EQ(callee().call<&values::value_of>(values::Fraction(1, 4)), 0.25);
 }
 
 TEST_P(ValuesTest, ProtobufMessages) {
@@ -300,25 +300,25 @@ TEST_P(ValuesTest, ProtobufMessages) {
 
 TEST_P(ValuesTest, WhatTheReceiverRefusesIsNamed) {
   const RpcError error =
-      error_of([&] { rpc_sync<&values::value_of>(callee(), values::Fraction(1, 0)); });
+      error_of([&] { callee().call<&values::value_of>(values::Fraction(1, 0)); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(error.message(), "argument 1: a fraction's denominator must not be 0");
   EXPECT_EQ(error.execution(), Execution::kDidNotRun);
 }
 
 TEST_P(ValuesTest, NumbersOutOfTheReceiversRangeAreRefused) {
-  EXPECT_EQ(rpc_sync<&values::as_byte_of_a_wide_caller>(callee(), 255), 255);
+  EXPECT_EQ(callee().call<&values::as_byte_of_a_wide_caller>(255), 255);
   for (const int value : {256, -1}) {
     const RpcError error =
-        error_of([&] { rpc_sync<&values::as_byte_of_a_wide_caller>(callee(), value); });
+        error_of([&] { callee().call<&values::as_byte_of_a_wide_caller>(value); });
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     EXPECT_EQ(error.message(),
               absl::StrCat("argument 1: ", value, " is outside of the range 0 to 255"));
     EXPECT_EQ(error.execution(), Execution::kDidNotRun);
   }
-  EXPECT_EQ(rpc_sync<&values::hundred_times_of_a_narrow_caller>(callee(), 1), 100);
+  EXPECT_EQ(callee().call<&values::hundred_times_of_a_narrow_caller>(1), 100);
   const RpcError error =
-      error_of([&] { rpc_sync<&values::hundred_times_of_a_narrow_caller>(callee(), 2); });
+      error_of([&] { callee().call<&values::hundred_times_of_a_narrow_caller>(2); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(error.message(), "result: 200 is outside of the range -128 to 127");
   EXPECT_EQ(error.execution(), Execution::kMayHaveRun)
@@ -368,10 +368,10 @@ TEST_P(ValuesTest, ViewsTakeOnlyTheirOwnBytes) {
   const at::Tensor large = at::arange(1 << 20);
   for (const at::Tensor& view : {large.narrow(0, 1000, 16), large[5], large.narrow(0, 0, 2000)}) {
     expect_same_tensor(view);
-    EXPECT_EQ(rpc_sync<&values::storage_bytes>(callee(), view),
+    EXPECT_EQ(callee().call<&values::storage_bytes>(view),
               static_cast<std::int64_t>(view.nbytes()));
   }
-  EXPECT_EQ(rpc_sync<&values::first_row_of_many>(callee(), 10000).storage().nbytes(), 64u);
+  EXPECT_EQ(callee().call<&values::first_row_of_many>(10000).storage().nbytes(), 64u);
 }
 
 TEST_P(ValuesTest, ReceivedTensorsArePassedOnAsCopies) {
@@ -448,14 +448,13 @@ TEST_P(ValuesTest, LargeTensorsAndManyAtOnce) {
   expect_same_tensor(large);
   std::vector<Future<at::Tensor>> results;
   for (int i = 0; i < 20; ++i) {
-    results.push_back(rpc_async<&values::plus_one>(callee(), at::full({500, 500}, i)));
+    results.push_back(callee().async<&values::plus_one>(at::full({500, 500}, i)));
   }
   for (int i = 0; i < 20; ++i) {
     EXPECT_TRUE(
         at::equal(results[static_cast<std::size_t>(i)].take(), at::full({500, 500}, i + 1)));
   }
-  EXPECT_EQ(rpc_sync<&values::sum>(callee(), std::vector<at::Tensor>(300, at::ones({100}))),
-            30000.0);
+  EXPECT_EQ(callee().call<&values::sum>(std::vector<at::Tensor>(300, at::ones({100}))), 30000.0);
 }
 
 TEST_P(ValuesTest, BorrowedMemoryIsCopiedBeforeTheCallReturns) {
@@ -463,7 +462,7 @@ TEST_P(ValuesTest, BorrowedMemoryIsCopiedBeforeTheCallReturns) {
   Future<double> sum;
   {
     const at::Tensor borrowed = at::from_blob(memory.data(), {5000});
-    sum = rpc_async<&values::sum>(callee(), std::vector<at::Tensor>{borrowed});
+    sum = callee().async<&values::sum>(std::vector<at::Tensor>{borrowed});
   }
   std::fill(memory.begin(), memory.end(), 2.0F);
   EXPECT_EQ(sum.wait(), 5000.0);
@@ -478,7 +477,7 @@ TEST_P(ValuesTest, ReceiversMayChangeTheirTensors) {
 
 // docs/values.md says so.
 TEST_P(ValuesTest, WhoReadsFirstDecidesOnInferenceTensors) {
-  const auto ask = [&] { return rpc_async<&values::plus_one>(callee(), at::ones({5000})); };
+  const auto ask = [&] { return callee().async<&values::plus_one>(at::ones({5000})); };
   Future<at::Tensor> within = ask();
   Future<at::Tensor> outside = ask();
   EXPECT_FALSE(outside.wait().is_inference());
@@ -493,52 +492,50 @@ TEST_P(ValuesTest, WhoReadsFirstDecidesOnInferenceTensors) {
 
 TEST_P(ValuesTest, TensorsThatCannotTravelAreRefusedAtTheCallSite) {
   const at::Tensor quantized = at::quantize_per_tensor(at::rand({4}), 0.1, 0, at::kQInt8);
-  RpcError error = error_of([&] { rpc_async<&values::elements>(callee(), quantized); });
+  RpcError error = error_of([&] { callee().async<&values::elements>(quantized); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(error.execution(), Execution::kDidNotRun);
   EXPECT_THAT(error.message(), HasSubstr("dequantize()"));
-  error = error_of([&] {
-    rpc_async<&values::elements>(callee(), at::empty({2}, at::TensorOptions(at::kMeta)));
-  });
+  error = error_of(
+      [&] { callee().async<&values::elements>(at::empty({2}, at::TensorOptions(at::kMeta))); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-  error = error_of([&] { rpc_async<&values::elements>(callee(), at::eye(3).to_sparse_csr()); });
+  error = error_of([&] { callee().async<&values::elements>(at::eye(3).to_sparse_csr()); });
   EXPECT_THAT(error.message(), HasSubstr("to_dense()"));
-  EXPECT_EQ(rpc_sync<&values::elements>(callee(), at::ones({3})), 3);
+  EXPECT_EQ(callee().call<&values::elements>(at::ones({3})), 3);
 }
 
 // ---- References.
 
 TEST_P(ValuesTest, ReferencesInsideOfValues) {
   const auto hello = make_rref(worker(0), std::string("hello"));
-  const auto there = remote<&values::echo<std::string>>(callee(), std::string("there"));
-  EXPECT_EQ(rpc_sync<&values::read>(callee(), hello), "hello");
-  EXPECT_EQ(rpc_sync<&values::read>(callee(), there), "there") << "back at its owner";
-  EXPECT_EQ(
-      rpc_sync<&values::read_all>(callee(), std::vector<values::StringRef>{hello, there, hello}),
-      "hellotherehello");
-  EXPECT_EQ(rpc_sync<&values::read_map>(
-                callee(), std::map<std::string, values::StringRef>{{"a", hello}, {"b", there}}),
+  const auto there = callee().remote<&values::echo<std::string>>(std::string("there"));
+  EXPECT_EQ(callee().call<&values::read>(hello), "hello");
+  EXPECT_EQ(callee().call<&values::read>(there), "there") << "back at its owner";
+  EXPECT_EQ(callee().call<&values::read_all>(std::vector<values::StringRef>{hello, there, hello}),
+            "hellotherehello");
+  EXPECT_EQ(callee().call<&values::read_map>(
+                std::map<std::string, values::StringRef>{{"a", hello}, {"b", there}}),
             "a=hello;b=there;");
-  EXPECT_EQ(rpc_sync<&values::read_optional>(callee(), std::optional<values::StringRef>(hello)),
+  EXPECT_EQ(callee().call<&values::read_optional>(std::optional<values::StringRef>(hello)),
             "hello");
-  EXPECT_EQ(rpc_sync<&values::read_optional>(callee(), std::nullopt), "none");
-  EXPECT_EQ(rpc_sync<&values::read_batch>(callee(), values::Batch{at::ones({6}), {1, 2}, hello}),
+  EXPECT_EQ(callee().call<&values::read_optional>(std::nullopt), "none");
+  EXPECT_EQ(callee().call<&values::read_batch>(values::Batch{at::ones({6}), {1, 2}, hello}),
             "hello62");
 }
 
 TEST_P(ValuesTest, ReferencesAsResults) {
-  const std::vector<values::StringRef> refs = rpc_sync<&values::make_refs>(callee(), 5);
+  const std::vector<values::StringRef> refs = callee().call<&values::make_refs>(5);
   ASSERT_EQ(refs.size(), 5u);
   for (std::size_t i = 0; i < refs.size(); ++i) {
     EXPECT_EQ(refs[i].owner_name(), "worker1");
     EXPECT_EQ(refs[i].to_here(), absl::StrCat("ref", i));
   }
-  const auto kept = remote<&values::make_refs>(callee(), 2);
+  const auto kept = callee().remote<&values::make_refs>(2);
   EXPECT_EQ(kept.to_here()[1].to_here(), "ref1") << "a reference to references";
 }
 
 TEST_P(ValuesTest, EmptyReferenceIsRefusedAtTheCallSite) {
-  const RpcError error = error_of([&] { rpc_async<&values::read>(callee(), values::StringRef()); });
+  const RpcError error = error_of([&] { callee().async<&values::read>(values::StringRef()); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(error.execution(), Execution::kDidNotRun);
 }

@@ -70,7 +70,7 @@ class WorkerLinksTest : public sinew::testing::ClusterTest {
                            : std::move(inner);
         });
     start(std::move(options));
-    EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+    EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
   }
   WorkerLinks& links_of(int rank) { return sinew::WorkerAccess::core(worker(rank))->links(); }
   /// Cancels `source` in the middle of sending the first frame of worker0 that has this in it.
@@ -97,12 +97,11 @@ TEST_P(WorkerLinksTest, ACallThatIsCancelledWhileItLeavesIsCancelledThere) {
   CallOptions options;
   options.cancellation = source.token();
   cancel_while_sending("links::until_cancelled", source);
-  const Future<int> call =
-      sinew::rpc_async<&links::until_cancelled>(worker(0).peer(1).with(options));
+  const Future<int> call = worker(0).peer(1).with(options).async<&links::until_cancelled>();
   EXPECT_EQ(error_of([&] { call.wait(); }).code(), ErrorCode::kCancelled);
   // What follows it in its lane has been served, so it has arrived; unless the cancel came first,
   // which drops it, it runs until it is cancelled.
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
   EXPECT_TRUE(eventually([&] { return worker(1).counters()["rpc.server_active_calls"] == 0; }));
 }
 
@@ -137,13 +136,13 @@ TEST_P(WorkerLinksTest, ACancelThatOvertakesTheThreadWithItsCallIsNotForgotten) 
 // The references in it, and the one that it makes, end too: or shutting down tells of them.
 TEST_P(WorkerLinksTest, WhatHangsOnACallThatIsCancelledWhileItLeavesEnds) {
   start_two();
-  const auto held = sinew::remote<Counter>(worker(0).peer(1), 1);
+  const auto held = worker(0).peer(1).remote<Counter>(1);
   held.created().wait();
   const CancellationSource source;
   CallOptions options;
   options.cancellation = source.token();
   cancel_while_sending("testapp::add_to", source);
-  const auto sum = sinew::remote<&testapp::add_to>(worker(0).peer(1).with(options), held, 1);
+  const auto sum = worker(0).peer(1).with(options).remote<&testapp::add_to>(held, 1);
   EXPECT_EQ(error_of([&] { sum.created().wait(); }).code(), ErrorCode::kCancelled);
 }
 
@@ -152,20 +151,20 @@ TEST_P(WorkerLinksTest, WhoIsLinkedIsNotLostThoughItsAddressRefuses) {
   const std::string address = worker(1).address();
   plan_->fail_connects([address](const std::string& to) { return to == address; },
                        absl::NotFoundError("nobody listens there"));
-  EXPECT_EQ(worker(0).rpc_sync<&testapp::add>(1, 1, 2), 3);
+  EXPECT_EQ(worker(0).peer(1).call<&testapp::add>(1, 2), 3);
 }
 
 // Somebody has found that the peer cannot be reached, and by the time that this is told it has
 // come.
 TEST_P(WorkerLinksTest, WhoHasComeMeanwhileIsNotUnreachable) {
   start_two();
-  const Future<int> running = worker(0).rpc_async<&testapp::stall>(1);
+  const Future<int> running = worker(0).peer(1).async<&testapp::stall>();
   const auto link = links_of(0).find(worker(1).info());
   ASSERT_TRUE(link.ok()) << link.status();
   (*link)->on_unreachable(absl::UnavailableError("so it was a moment ago"));
   EXPECT_FALSE(running.done());
-  EXPECT_TRUE(eventually([&] { return worker(0).rpc_sync<&testapp::stalled>(1) == 1; }));
-  worker(0).rpc_sync<&testapp::release>(1);
+  EXPECT_TRUE(eventually([&] { return worker(0).peer(1).call<&testapp::stalled>() == 1; }));
+  worker(0).peer(1).call<&testapp::release>();
   EXPECT_EQ(running.wait(), 1);
 }
 
@@ -179,7 +178,7 @@ TEST_P(WorkerLinksTest, ALinkWithWhoIsLostFailsItsCalls) {
   const auto link = links_of(0).find(lost);
   ASSERT_TRUE(link.ok()) << link.status();
   EXPECT_FALSE((*link)->alive());
-  const RpcError error = error_of([&] { sinew::rpc_sync<&testapp::add>(peer, 1, 2); });
+  const RpcError error = error_of([&] { peer.call<&testapp::add>(1, 2); });
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
   abandon();
 }
@@ -188,7 +187,7 @@ TEST_P(WorkerLinksTest, ALinkWithWhoIsLostFailsItsCalls) {
 TEST_P(WorkerLinksTest, ALinkThatWasMadeWhileThePeerWasJudgedEndsWithTheVerdict) {
   start_two();
   const sinew::WorkerInfo lost = worker(1).info();
-  const Future<int> call = worker(0).rpc_async<&testapp::stall>(1);
+  const Future<int> call = worker(0).peer(1).async<&testapp::stall>();
   std::atomic<bool> retired{false};
   // The one before, as it were.
   links_of(0).on_link_ended(
@@ -219,7 +218,7 @@ TEST_P(WorkerLinksTest, WhatAPeerThatHasLeftHasAnsweredStillComes) {
     return core->control_call(worker(1).info(), "sinew.test.later", "", 5min);
   };
   const Future<std::string> answered = ask();
-  const Future<int> user_call = worker(0).rpc_async<&testapp::stall>(1);
+  const Future<int> user_call = worker(0).peer(1).async<&testapp::stall>();
   ASSERT_TRUE(eventually([&] { return asked == 1; }));
   links_of(0).off_the_list(worker(1).info(), absl::UnavailableError("it has left the job"),
                            sinew::Gone::kLeft);

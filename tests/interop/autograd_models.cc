@@ -55,7 +55,7 @@ Tensor nested(const Tensor& x, int hops) {
   const Tensor y = linear(x);
   if (hops == 0) return y;
   const sinew::Worker self = sinew::current_worker();
-  return self.rpc_sync<&nested>((self.rank() + 1) % 3, at::sin(y), hops - 1) + x;
+  return self.peer((self.rank() + 1) % 3).call<&nested>(at::sin(y), hops - 1) + x;
 }
 
 namespace {
@@ -66,36 +66,36 @@ using Model = std::function<Tensor(const sinew::Worker&, const Own&)>;
 const std::map<std::string, Model>& models() {
   static const auto& all = *new std::map<std::string, Model>{
       {"linear", [](const sinew::Worker& w,
-                    const Own& own) { return w.rpc_sync<&linear>(1, own[0]).pow(2).sum(); }},
+                    const Own& own) { return w.peer(1).call<&linear>(own[0]).pow(2).sum(); }},
       {"ping_pong",
        [](const sinew::Worker& w, const Own& own) {
          Tensor x = own[0];
-         for (int i = 0; i < 3; ++i) x = w.rpc_sync<&multiply>(1, x, own[1]) + own[0];
+         for (int i = 0; i < 3; ++i) x = w.peer(1).call<&multiply>(x, own[1]) + own[0];
          return x.sum();
        }},
       {"diamond",
        [](const sinew::Worker& w, const Own& own) {
          const Tensor x = at::tanh(own[0]);
-         const Tensor one = w.rpc_sync<&linear>(1, x);
-         const Tensor two = w.rpc_sync<&linear>(2, x);
+         const Tensor one = w.peer(1).call<&linear>(x);
+         const Tensor two = w.peer(2).call<&linear>(x);
          return (one * two + x * own[1]).sum();
        }},
       {"recurrent",
        [](const sinew::Worker& w, const Own& own) {
          Tensor h = own[1];
-         for (int i = 0; i < 4; ++i) h = w.rpc_sync<&cell>(1, own[0] * (i + 1), h);
+         for (int i = 0; i < 4; ++i) h = w.peer(1).call<&cell>(own[0] * (i + 1), h);
          return h.sum();
        }},
       {"embedding",
        [](const sinew::Worker& w, const Own& own) {
          const Tensor rows = at::tensor(std::vector<std::int64_t>{1, 4, 1});
-         return (w.rpc_sync<&embed>(2, rows) * own[0]).sum();
+         return (w.peer(2).call<&embed>(rows) * own[0]).sum();
        }},
       {"nested", [](const sinew::Worker& w,
-                    const Own& own) { return w.rpc_sync<&nested>(1, own[0], 3).sum(); }},
+                    const Own& own) { return w.peer(1).call<&nested>(own[0], 3).sum(); }},
       {"reference_to_here",
        [](const sinew::Worker& w, const Own& own) {
-         const auto product = sinew::remote<&multiply>(w.peer(2), own[0], own[1]);
+         const auto product = w.peer(2).remote<&multiply>(own[0], own[1]);
          return (product.to_here() * product.to_here()).sum();
        }},
   };
@@ -124,7 +124,7 @@ int main() {
   const sinew::testing::Cluster cluster(options);
   const sinew::Worker& self = cluster.worker(0);
   for (const auto& [name, model] : models()) {
-    for (int rank = 0; rank < 3; ++rank) self.rpc_sync<&reset>(rank);
+    for (int rank = 0; rank < 3; ++rank) self.peer(rank).call<&reset>();
     const Own own = {leaf(5, {4}), leaf(6, {4})};
     const sinew::autograd::Context context(self);
     sinew::autograd::backward(context, {model(self, own)});
@@ -135,7 +135,7 @@ int main() {
       for (int number = 1; number <= 3; ++number) {
         Tensor found;
         try {
-          found = self.rpc_sync<&gradient>(rank, number, context.id());
+          found = self.peer(rank).call<&gradient>(number, context.id());
         } catch (const sinew::RpcError& error) {
           // It takes no part in this model.
           if (error.code() != sinew::ErrorCode::kNotFound) throw;

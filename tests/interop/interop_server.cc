@@ -189,7 +189,7 @@ SINEW_METHOD(interop::scale, interop::add, interop::narrow, interop::nothing, in
 SINEW_SERVICE(interop::Counter, ());
 
 void interop::nested_fail(const std::string& text) {
-  sinew::current_worker().rpc_sync<&interop::fail>(0, text);
+  sinew::current_worker().peer(0).call<&interop::fail>(text);
 }
 
 int main(int argc, char** argv) {

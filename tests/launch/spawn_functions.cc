@@ -192,7 +192,8 @@ void exchange_tensors(int rank, const std::string& folder) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (worker.counters().at("rpc.plane_fetched_tensors") == 0 &&
          !std::filesystem::exists(absl::StrCat(folder, "/enough"))) {
-    const at::Tensor result = worker.rpc_sync<&doubled>(absl::StrCat("w", rank == 0 ? 1 : 0), ones);
+    const at::Tensor result =
+        worker.peer(absl::StrCat("w", rank == 0 ? 1 : 0)).call<&doubled>(ones);
     require(result.equal(ones * 2), "the tensor differs");
     require(std::chrono::steady_clock::now() < deadline, "no tensor has come beside gRPC");
   }
@@ -237,7 +238,7 @@ std::string three_jobs(const SpawnOptions& options) {
 void call_all_others(int rank, int nprocs) {
   const Worker worker = join_as(rank);
   for (int other = 0; other < nprocs; ++other) {
-    const int result = worker.rpc_sync<&twice>(absl::StrCat("w", other), other);
+    const int result = worker.peer(absl::StrCat("w", other)).call<&twice>(other);
     require(result == 2 * other, "a call went wrong");
   }
   worker.shutdown();

@@ -313,7 +313,7 @@ TEST(Spawn, WorksBesideThreadsAndAWorker) {
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&] {
       while (!is_over) {
-        EXPECT_EQ(worker.rpc_sync<&twice>("parent", 4), 8);
+        EXPECT_EQ(worker.peer("parent").call<&twice>(4), 8);
         const std::string memory(10000, 'x');
         EXPECT_EQ(memory.back(), 'x');
       }

@@ -31,7 +31,7 @@ std::string call_the_others(const sinew::Worker& worker, const sinew::LaunchPlac
        << " of " << shown(own.local_world_size) << ", node " << shown(own.node_rank) << ", at "
        << own.master_address.value_or("?") << ":" << shown(own.master_port) << ", called";
   for (int rank = 0; rank < own.world_size; ++rank) {
-    if (rank != worker.rank()) line << " " << worker.rpc_sync<&place::own_rank>(rank);
+    if (rank != worker.rank()) line << " " << worker.peer(rank).call<&place::own_rank>();
   }
   line << "\n";
   return line.str();

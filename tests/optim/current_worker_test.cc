@@ -48,9 +48,9 @@ SINEW_INSTANTIATE_CLUSTER_TEST(CurrentWorkerTest);
 
 TEST_P(CurrentWorkerTest, IsTheOneWhoseHandlerRuns) {
   start(2, table());
-  EXPECT_EQ(worker(0).rpc_sync<&here::name>(0), "worker0");
-  EXPECT_EQ(worker(0).rpc_sync<&here::name>(1), "worker1");
-  EXPECT_EQ(worker(0).rpc_sync<&here::owner>(1), "worker1");
+  EXPECT_EQ(worker(0).peer(0).call<&here::name>(), "worker0");
+  EXPECT_EQ(worker(0).peer(1).call<&here::name>(), "worker1");
+  EXPECT_EQ(worker(0).peer(1).call<&here::owner>(), "worker1");
 }
 
 TEST_P(CurrentWorkerTest, ElsewhereItIsTheOnlyOne) {

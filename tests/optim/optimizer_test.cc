@@ -184,18 +184,18 @@ TEST_P(Optimizer, LeavesGradsAndTheContextsGradientsAlone) {
     SCOPED_TRACE(one.name);
     const RemoteTraining training(worker(0), 1, false);
     const sinew::RRef<Shard>& shard = training.shards()[0];
-    sinew::rpc_sync<&Shard::set_grads>(shard, 7.0);
-    const double sum = sinew::rpc_sync<&Shard::sum_of_grads>(shard);
+    shard.call<&Shard::set_grads>(7.0);
+    const double sum = shard.call<&Shard::sum_of_grads>();
     const DistributedOptimizer optimizer(worker(0), training.parameters(), one.options);
     const Context context(worker(0));
     sinew::autograd::backward(context, {training.loss(batch(0))});
-    const auto copy = [&] { return sinew::rpc_sync<&Shard::gradients>(shard, context.id()); };
+    const auto copy = [&] { return shard.call<&Shard::gradients>(context.id()); };
     const std::vector<at::Tensor> gradients = copy();
     ASSERT_EQ(gradients.size(), 3U);
     optimizer.step(context);
     optimizer.step(context);
     EXPECT_EQ(difference(gradients, copy()), 0);
-    EXPECT_EQ(sinew::rpc_sync<&Shard::sum_of_grads>(shard), sum);
+    EXPECT_EQ(shard.call<&Shard::sum_of_grads>(), sum);
   }
 }
 

@@ -109,7 +109,7 @@ TEST_P(Modules, TrainsThroughItsRemoteParameters) {
 
 TEST_P(Modules, HandlesArePassedOnAndShared) {
   const RemoteModule<Net> net(worker(0), "worker1", 3, 2);
-  const at::Tensor output = worker(0).rpc_sync<&testmodule::use>("worker2", net, at::ones({1, 3}));
+  const at::Tensor output = worker(0).peer("worker2").call<&testmodule::use>(net, at::ones({1, 3}));
   EXPECT_TRUE(output.equal(at::full({1, 2}, 2.5)));
   const RemoteModule<Net> same(net.module_rref());
   same.eval();

@@ -51,7 +51,7 @@ Orders pick_some(const RRef<Table>& table, const DistributedOptimizer& optimizer
   Orders orders;
   for (std::int64_t i = first; i < first + count; ++i) {
     const Context context(sinew::current_worker());
-    sinew::autograd::backward(context, {sinew::rpc_sync<&Table::pick>(table, i)});
+    sinew::autograd::backward(context, {table.call<&Table::pick>(i)});
     orders.push_back(order_of(optimizer.step(context)));
   }
   return orders;
@@ -72,7 +72,7 @@ sinew::optim::SgdOptions with_momentum() {
 
 void step_by_somebody(const RRef<sinew::internal::LocalOptimizer>& part,
                       const sinew::internal::StepRequest& request) {
-  sinew::rpc_sync<&sinew::internal::LocalOptimizer::step>(part, request);
+  part.call<&sinew::internal::LocalOptimizer::step>(request);
 }
 
 /// Steps with a gradient of `factor`, whose effect depends on those before.
@@ -82,7 +82,7 @@ Orders weigh(const RRef<Table>& table, const RRef<at::Tensor>& parameter, double
   Orders orders;
   for (std::int64_t i = 0; i < count; ++i) {
     const Context context(sinew::current_worker());
-    sinew::autograd::backward(context, {sinew::rpc_sync<&Table::weighted_sum>(table, factor)});
+    sinew::autograd::backward(context, {table.call<&Table::weighted_sum>(factor)});
     orders.push_back(order_of(optimizer.step(context)));
   }
   return orders;
@@ -118,10 +118,10 @@ class Steps : public sinew::testing::ClusterTest {
     start(std::move(options));
   }
   RRef<Table> make_table(int rank, std::int64_t size) {
-    return sinew::remote<Table>(worker(0).peer(rank), size);
+    return worker(0).peer(rank).remote<Table>(size);
   }
   static RRef<at::Tensor> parameter_of(const RRef<Table>& table) {
-    return sinew::rpc_sync<&Table::parameter>(table);
+    return table.call<&Table::parameter>();
   }
   /// An owner's part of an optimizer, without a trainer's.
   RRef<sinew::internal::LocalOptimizer> make_part(const RRef<at::Tensor>& parameter) {
@@ -129,12 +129,9 @@ class Steps : public sinew::testing::ClusterTest {
     const sinew::Peer owner = worker(0).peer(parameter.owner().rank);
     const auto options = sinew::internal::copy_options({owner}, {testoptim::rate_of_one()});
     const std::vector<OptimizerGroup> groups = {{{parameter}, options[0][0]}};
-    return sinew::remote<sinew::internal::LocalOptimizer(std::vector<OptimizerGroup>)>(owner,
-                                                                                       groups);
+    return owner.remote<sinew::internal::LocalOptimizer(std::vector<OptimizerGroup>)>(groups);
   }
-  static at::Tensor value_of(const RRef<Table>& table) {
-    return sinew::rpc_sync<&Table::value>(table);
-  }
+  static at::Tensor value_of(const RRef<Table>& table) { return table.call<&Table::value>(); }
 
   const std::shared_ptr<FaultPlan> plan_ = std::make_shared<FaultPlan>(11);
 };
@@ -159,7 +156,7 @@ TEST_P(Steps, OfTrainersWithAnOptimizerEachAreAllApplied) {
   std::vector<sinew::Future<Orders>> trainers;
   for (std::int64_t i = 0; i < kTrainers; ++i) {
     trainers.push_back(
-        worker(0).rpc_async<&testoptim::pick_alone>(i + 1, table, parameter, i * kEach, kEach));
+        worker(0).peer(i + 1).async<&testoptim::pick_alone>(table, parameter, i * kEach, kEach));
   }
   const std::vector<Orders> histories = sinew::wait_all(std::move(trainers));
   expect_complete(value_of(table), histories);
@@ -172,7 +169,7 @@ TEST_P(Steps, OfTrainersThatShareAnOptimizerAreAllApplied) {
   std::vector<sinew::Future<Orders>> trainers;
   for (std::int64_t i = 0; i < kTrainers; ++i) {
     trainers.push_back(
-        worker(0).rpc_async<&testoptim::pick_some>(i + 1, table, optimizer, i * kEach, kEach));
+        worker(0).peer(i + 1).async<&testoptim::pick_some>(table, optimizer, i * kEach, kEach));
   }
   const std::vector<Orders> histories = sinew::wait_all(std::move(trainers));
   expect_complete(value_of(table), histories);
@@ -188,7 +185,7 @@ TEST_P(Steps, AreTheSameAsOneAfterTheOther) {
   std::vector<sinew::Future<Orders>> trainers;
   for (std::int64_t i = 0; i < kTrainers; ++i) {
     trainers.push_back(
-        worker(0).rpc_async<&testoptim::weigh>(i + 1, table, parameter, factor(i), kEach));
+        worker(0).peer(i + 1).async<&testoptim::weigh>(table, parameter, factor(i), kEach));
   }
   std::map<std::int64_t, std::size_t> history;
   const std::vector<Orders> histories = sinew::wait_all(std::move(trainers));
@@ -230,7 +227,7 @@ class OneOwner : public Steps {
     table_ = make_table(1, 4);
     optimizer_ = DistributedOptimizer(worker(0), {parameter_of(table_)}, testoptim::rate_of_one());
     context_ = std::make_unique<Context>(worker(0));
-    sinew::autograd::backward(*context_, {sinew::rpc_sync<&Table::weighted_sum>(table_, 1.0)});
+    sinew::autograd::backward(*context_, {table_.call<&Table::weighted_sum>(1.0)});
   }
   void TearDown() override {
     context_ = nullptr;
@@ -359,11 +356,11 @@ TEST_P(Steps, AreKnownToTheirOwnerByTheirIds) {
   const RRef<Table> table = make_table(1, 1);
   const RRef<LocalOptimizer> part = make_part(parameter_of(table));
   const Context context(worker(0));
-  sinew::autograd::backward(context, {sinew::rpc_sync<&Table::pick>(table, 0)});
+  sinew::autograd::backward(context, {table.call<&Table::pick>(0)});
   const std::uint64_t trainer = worker(0).info().incarnation.value;
   const auto step = [&](std::uint64_t number, std::uint64_t live_from) {
-    return sinew::rpc_sync<&LocalOptimizer::step>(
-        part, sinew::internal::StepRequest{context.id(), {trainer, number}, live_from});
+    return part.call<&LocalOptimizer::step>(
+        sinew::internal::StepRequest{context.id(), {trainer, number}, live_from});
   };
   const auto times = [&] { return -value_of(table).item<double>(); };
   EXPECT_EQ(step(1, 1).order, 1U);
@@ -389,16 +386,16 @@ TEST_P(Steps, AreNotTakenInTheNameOfAnother) {
   const RRef<LocalOptimizer> part = make_part(parameter_of(table));
   part.created().wait();
   const Context context(worker(0));
-  sinew::autograd::backward(context, {sinew::rpc_sync<&Table::pick>(table, 0)});
+  sinew::autograd::backward(context, {table.call<&Table::pick>(0)});
   sinew::internal::StepRequest request{
       context.id(), {worker(0).info().incarnation.value, 1}, std::uint64_t{1} << 60};
   const sinew::RpcError error = sinew::testing::error_of(
-      [&] { worker(0).rpc_sync<&testoptim::step_by_somebody>(2, part, request); });
+      [&] { worker(0).peer(2).call<&testoptim::step_by_somebody>(part, request); });
   EXPECT_EQ(error.code(), ErrorCode::kPermissionDenied);
   EXPECT_THAT(error.message(), HasSubstr("worker 'worker2' asks for a step in another trainer's"));
   EXPECT_EQ(value_of(table).item<double>(), 0);
   request.live_from = 1;
-  EXPECT_EQ(sinew::rpc_sync<&LocalOptimizer::step>(part, request).order, 1U);
+  EXPECT_EQ(part.call<&LocalOptimizer::step>(request).order, 1U);
   EXPECT_EQ(value_of(table).item<double>(), -1);
 }
 
@@ -411,12 +408,12 @@ TEST_P(Steps, ThatFailHalfWayStopTheirOptimizer) {
                                        testoptim::rate_of_one());
   const auto step_with = [&](const DistributedOptimizer& stepped) {
     const Context context(worker(0));
-    sinew::autograd::backward(context, {sinew::rpc_sync<&Table::weighted_sum>(first, 1.0) +
-                                        sinew::rpc_sync<&Table::weighted_sum>(second, 1.0)});
+    sinew::autograd::backward(
+        context, {first.call<&Table::weighted_sum>(1.0) + second.call<&Table::weighted_sum>(1.0)});
     stepped.step(context);
   };
   step_with(optimizer);
-  sinew::rpc_sync<&Table::fold>(second);
+  second.call<&Table::fold>();
   try {
     step_with(optimizer);
     ADD_FAILURE() << "the step did not fail";
@@ -436,7 +433,7 @@ TEST_P(Steps, ThatFailHalfWayStopTheirOptimizer) {
     EXPECT_THAT(error.message(), HasSubstr("load a checkpoint or make the optimizer anew"));
   }
   EXPECT_EQ(value_of(first)[0].item<double>(), -2) << "nothing more was applied";
-  sinew::rpc_sync<&Table::unfold>(second);
+  second.call<&Table::unfold>();
   step_with(DistributedOptimizer(worker(0), {parameter_of(first), parameter_of(second)},
                                  testoptim::rate_of_one()));
   EXPECT_EQ(value_of(first)[0].item<double>(), -3);
@@ -452,8 +449,8 @@ TEST_P(Steps, LostOwnerIsListedAndTheOthersAreNot) {
   ASSERT_EQ(optimizer.owners().size(), 2U);
   {
     const Context context(worker(0));
-    sinew::autograd::backward(context, {sinew::rpc_sync<&Table::weighted_sum>(first, 1.0) +
-                                        sinew::rpc_sync<&Table::weighted_sum>(second, 1.0)});
+    sinew::autograd::backward(
+        context, {first.call<&Table::weighted_sum>(1.0) + second.call<&Table::weighted_sum>(1.0)});
     optimizer.step(context);
     // The message to the second owner is under way when the owner is lost.
     FaultRule rule = hold(FaultDirection::kOutgoing);
@@ -508,9 +505,9 @@ TEST_P(Steps, OwnerThatMayHaveAppliedOneIsAskedThoughAnotherIsLost) {
     }
     const DistributedOptimizer optimizer(worker(0), parameters, testoptim::rate_of_one());
     const Context context(worker(0));
-    sinew::autograd::backward(context, {sinew::rpc_sync<&Table::weighted_sum>(tables[0], 1.0) +
-                                        sinew::rpc_sync<&Table::weighted_sum>(tables[1], 1.0) +
-                                        sinew::rpc_sync<&Table::weighted_sum>(tables[2], 1.0)});
+    sinew::autograd::backward(context, {tables[0].call<&Table::weighted_sum>(1.0) +
+                                        tables[1].call<&Table::weighted_sum>(1.0) +
+                                        tables[2].call<&Table::weighted_sum>(1.0)});
     const auto hold_with = [&](FaultDirection of, const char* name) {
       FaultRule rule = hold(of);
       rule.matches = [of, name](const FaultyFrame& frame) {

@@ -211,8 +211,8 @@ std::vector<Tensor> LocalTraining::values() const {
 RemoteTraining::RemoteTraining(const sinew::Worker& self, std::int64_t shards, bool sparse)
     : self_(self) {
   for (std::int64_t i = 0; i < shards; ++i) {
-    shards_.push_back(sinew::remote<Shard>(self.peer(i + 1), i, sparse));
-    parameters_.push_back(sinew::rpc_sync<&Shard::parameters>(shards_.back()));
+    shards_.push_back(self.peer(i + 1).remote<Shard>(i, sparse));
+    parameters_.push_back(shards_.back().call<&Shard::parameters>());
   }
 }
 
@@ -237,7 +237,7 @@ std::vector<sinew::RRef<Tensor>> RemoteTraining::biases() const {
 Tensor RemoteTraining::loss(const Batch& batch) const {
   Tensor hidden = batch.input;
   for (const auto& shard : shards_) {
-    hidden = sinew::rpc_sync<&Shard::forward>(shard, batch.rows, hidden, batch.bias);
+    hidden = shard.call<&Shard::forward>(batch.rows, hidden, batch.bias);
   }
   return loss_of(hidden);
 }
@@ -252,7 +252,7 @@ sinew::optim::StepReport RemoteTraining::step(const sinew::optim::DistributedOpt
 std::vector<Tensor> RemoteTraining::values() const {
   std::vector<Tensor> all;
   for (const auto& shard : shards_) {
-    for (const Tensor& value : sinew::rpc_sync<&Shard::values>(shard)) all.push_back(value);
+    for (const Tensor& value : shard.call<&Shard::values>()) all.push_back(value);
   }
   return all;
 }

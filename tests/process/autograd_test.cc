@@ -54,7 +54,7 @@ class AutogradProcesses : public ::testing::Test {
   }
   std::int64_t counter(int rank, const std::string& name) {
     if (rank == 0) return self_.counters()[name];
-    return self_.rpc_sync<&testapp::counter_value>(absl::StrCat("worker", rank), name);
+    return self_.peer(absl::StrCat("worker", rank)).call<&testapp::counter_value>(name);
   }
 
   const sinew::testing::TemporaryFolder folder_;
@@ -83,16 +83,15 @@ TEST_P(AutogradKill, WorkerInTheMiddleOfBackward) {
     Context context(self_);
     const at::Tensor input = at::ones({2}).set_requires_grad(true);
     const at::Tensor loss =
-        self_
-            .rpc_sync<&testgrad::chain>("worker1", input,
-                                        std::vector<std::string>{"worker2", "worker3"}, name,
-                                        AtBackward::kStop)
+        self_.peer("worker1")
+            .call<&testgrad::chain>(input, std::vector<std::string>{"worker2", "worker3"}, name,
+                                    AtBackward::kStop)
             .sum();
     const auto id = context.id();
     auto pass = std::async(std::launch::async, [&] {
       return error_of([&] { sinew::autograd::backward(self_, id, {loss}); });
     });
-    ASSERT_TRUE(eventually([&] { return self_.rpc_sync<&testgrad::has_stopped>(name); }));
+    ASSERT_TRUE(eventually([&] { return self_.peer(name).call<&testgrad::has_stopped>(); }));
     children_[static_cast<std::size_t>(victim - 1)]->signal(SIGKILL);
     // Long before its lease is over.
     ASSERT_EQ(pass.wait_for(std::chrono::minutes(1)), std::future_status::ready);
@@ -117,12 +116,11 @@ TEST_F(AutogradProcesses, InitiatorDiesThatAReferenceBelongsTo) {
   {
     Context context(self_);
     const at::Tensor input = at::ones({}).set_requires_grad(true);
-    const auto loss = sinew::remote<&testgrad::chain>(self_.peer("worker1"), input,
-                                                      std::vector<std::string>{"worker2"},
-                                                      "worker2", AtBackward::kStop);
+    const auto loss = self_.peer("worker1").remote<&testgrad::chain>(
+        input, std::vector<std::string>{"worker2"}, "worker2", AtBackward::kStop);
     auto pass =
         std::async(std::launch::async, [&] { return error_of([&] { loss.backward(context); }); });
-    ASSERT_TRUE(eventually([&] { return self_.rpc_sync<&testgrad::has_stopped>("worker2"); }));
+    ASSERT_TRUE(eventually([&] { return self_.peer("worker2").call<&testgrad::has_stopped>(); }));
     children_[0]->signal(SIGKILL);
     // Long before its lease is over.
     ASSERT_EQ(pass.wait_for(std::chrono::minutes(1)), std::future_status::ready);
@@ -132,14 +130,14 @@ TEST_F(AutogradProcesses, InitiatorDiesThatAReferenceBelongsTo) {
     EXPECT_EQ(error.execution(), sinew::Execution::kMayHaveRun);
     EXPECT_TRUE(sinew::autograd::gradients(context).empty());
     // It has been told, or has noticed, that nobody waits for its part.
-    self_.rpc_sync<&testgrad::go_on>("worker2");
+    self_.peer("worker2").call<&testgrad::go_on>();
     for (const int rank : {0, 2}) EXPECT_EVENTUALLY(counter(rank, "autograd.passes"), 0);
   }
   for (const int rank : {0, 2}) EXPECT_EVENTUALLY(counter(rank, "autograd.contexts"), 0);
 }
 
 TEST_F(AutogradProcesses, ContextsEndWithTheirCreator) {
-  self_.rpc_sync<&testgrad::keep_context>("worker3", "worker1");
+  self_.peer("worker3").call<&testgrad::keep_context>("worker1");
   EXPECT_EQ(counter(1, "autograd.contexts"), 1);
   EXPECT_EQ(counter(1, "autograd.sends"), 1);
   children_[2]->signal(SIGKILL);

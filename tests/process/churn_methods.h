@@ -93,9 +93,7 @@ SINEW_METHOD(churn::Token::get, churn::who, churn::look_at, churn::look_at_and_k
 
 namespace churn {
 
-inline std::int64_t look_at(const sinew::RRef<Token>& token) {
-  return sinew::rpc_sync<&Token::get>(token);
-}
+inline std::int64_t look_at(const sinew::RRef<Token>& token) { return token.call<&Token::get>(); }
 inline std::int64_t look_at_and_keep(const sinew::RRef<Token>& token) {
   const std::int64_t value = look_at(token);
   memory()->keep(token);

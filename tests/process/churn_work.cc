@@ -57,8 +57,7 @@ void Work::call(Hand& hand) {
   const std::uint64_t self = worker_.info().incarnation.value;
   const std::int64_t number = ++numbers_;
   try {
-    const std::string got =
-        sinew::rpc_sync<&who>(worker_.peer(other).with({kCallTimeout, {}}), self, number);
+    const std::string got = worker_.peer(other).with({kCallTimeout, {}}).call<&who>(self, number);
     const std::string expected = right_answer(other, self, number);
     if (got == expected) return tally_.right();
     tally_.wrong(absl::StrCat("answer: '", got, "' instead of '", expected, "'"));
@@ -73,7 +72,7 @@ void Work::make(Hand& hand) {
   if (hand.held.size() >= kMostHeld) drop(hand);
   const auto value = static_cast<std::int64_t>(hand.random() >> 1);
   try {
-    const auto token = sinew::remote<Token>(worker_.peer(other).with({kCallTimeout, {}}), value);
+    const auto token = worker_.peer(other).with({kCallTimeout, {}}).remote<Token>(value);
     token.created().wait();
     hand.held.emplace_back(token, value);
     tally_.right();
@@ -87,8 +86,7 @@ void Work::use(Hand& hand) {
   const std::size_t index = hand.random() % hand.held.size();
   const auto [token, value] = hand.held[index];
   try {
-    check("use of " + token.to_string(), sinew::rpc_sync<&Token::get>(token.within(kCallTimeout)),
-          value);
+    check("use of " + token.to_string(), token.within(kCallTimeout).call<&Token::get>(), value);
   } catch (const sinew::RpcError& error) {
     tally_.failed(error, "use of " + token.to_string());
     hand.held.erase(hand.held.begin() + static_cast<std::ptrdiff_t>(index));
@@ -104,10 +102,7 @@ void Work::share(Hand& hand) {
   try {
     const sinew::Peer peer = worker_.peer(third).with({kCallTimeout, {}});
     const bool keeps = hand.random() % 2 == 0;
-    check(what,
-          keeps ? sinew::rpc_sync<&look_at_and_keep>(peer, token)
-                : sinew::rpc_sync<&look_at>(peer, token),
-          value);
+    check(what, keeps ? peer.call<&look_at_and_keep>(token) : peer.call<&look_at>(token), value);
   } catch (const sinew::RpcError& error) {
     tally_.failed(error, what);
   }
@@ -138,8 +133,8 @@ std::string call_each(const sinew::Worker& worker) {
   std::vector<std::pair<sinew::WorkerInfo, sinew::Future<std::string>>> calls;
   for (const sinew::WorkerInfo& other : worker.workers()) {
     if (other == worker.info()) continue;
-    calls.emplace_back(
-        other, sinew::rpc_async<&who>(worker.peer(other).with({kCallTimeout, {}}), self, number));
+    calls.emplace_back(other,
+                       worker.peer(other).with({kCallTimeout, {}}).async<&who>(self, number));
   }
   std::string failures;
   for (const auto& [other, call] : calls) {

@@ -61,17 +61,17 @@ class Death : public ::testing::Test {
                     " lease_ms=600000 beat_ms=1000 advertise=127.0.0.1:", ntohs(address.sin_port))),
                 StartsWith("ok "));
     const auto own = sinew::share_rref(self_, std::make_shared<Counter>(1));
-    self_.rpc_sync<&testapp::keep>("victim", "it", own);
+    self_.peer("victim").call<&testapp::keep>("it", own);
     ASSERT_TRUE(eventually([&] { return self_.counters()["rref.forks"] == 1; }));
     // Once tensors are fetched out of its memory, the kernel has said whose that is.
     ASSERT_TRUE(eventually([&] {
-      self_.rpc_sync<&testapp::make_pattern>("victim", 1 << 20, 1);
+      self_.peer("victim").call<&testapp::make_pattern>(1 << 20, 1);
       return self_.counters()["rpc.plane_fetched_tensors"] > 0;
     }));
-    pending_ = self_.rpc_async<&testapp::stall>("victim");
+    pending_ = self_.peer("victim").async<&testapp::stall>();
     pending_.on_done(
         [this, peer = self_.peer("victim")](const auto&) { found_alive_ = peer.alive(); });
-    ASSERT_TRUE(eventually([&] { return self_.rpc_sync<&testapp::stalled>("victim") == 1; }));
+    ASSERT_TRUE(eventually([&] { return self_.peer("victim").call<&testapp::stalled>() == 1; }));
   }
   void TearDown() override {
     if (self_.valid()) self_.shutdown({false, 60s, false});
@@ -117,7 +117,7 @@ TEST_F(Death, StoppedProcessIsNotDead) {
   EXPECT_FALSE(pending_.done());
   EXPECT_EQ(self_.counters()["rref.forks"], 1);
   victim_->signal(SIGCONT);
-  self_.rpc_sync<&testapp::release>("victim");
+  self_.peer("victim").call<&testapp::release>();
   EXPECT_EQ(pending_.wait(), 1);
 }
 

@@ -50,9 +50,9 @@ class Flood {
       // Methods of differing results, several on their way at a time.
       try {
         const sinew::Peer peer = worker_.peer(to_).with({std::chrono::seconds(25), {}});
-        const auto echoed = sinew::rpc_async<&echo>(peer, text);
-        const auto sum = sinew::rpc_async<&add>(peer, static_cast<int>(number), thread);
-        const auto names = sinew::rpc_async<&worker_names>(peer);
+        const auto echoed = peer.async<&echo>(text);
+        const auto sum = peer.async<&add>(static_cast<int>(number), thread);
+        const auto names = peer.async<&worker_names>();
         check([&] { return echoed.wait() == text; }, "echo of " + text);
         check([&] { return sum.wait() == static_cast<int>(number) + thread; }, "sum");
         check([&] { return !names.wait().empty(); }, "names");

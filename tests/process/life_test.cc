@@ -87,8 +87,8 @@ class Callers {
         const at::Tensor sent = at::full({i == 0 ? 300000 : 10}, 1.5);
         while (!stop_) {
           try {
-            worker.rpc_sync<&testapp::echo_tensor>("child", sent);
-            worker.rpc_sync<&testlife::note>("child", std::to_string(i));
+            worker.peer("child").call<&testapp::echo_tensor>(sent);
+            worker.peer("child").call<&testlife::note>(std::to_string(i));
           } catch (const RpcError&) {
             std::this_thread::yield();
           }
@@ -113,7 +113,7 @@ TEST_P(LifeExit, EndsWithItsStatusWhateverThreadsDo) {
   const Callers callers(self_);
   ASSERT_EQ(child_->ask("call test 4"), "ok ");
   if (GetParam() == std::string("handler")) {
-    self_.rpc_async<&testlife::leave>("child", 7);
+    self_.peer("child").async<&testlife::leave>(7);
   } else {
     child_->send(GetParam());
   }
@@ -161,7 +161,7 @@ TEST_F(Life, ForkedChildGetsAnErrorAtOnceAndLeavesTheParentAlone) {
     EXPECT_EQ(child_->ask("fork test 3"), "ok  status 3 parent goes on");
   }
   EXPECT_EQ(child_->ask("add test"), "ok 3");
-  EXPECT_EQ(self_.rpc_sync<&testapp::add>("child", 1, 2), 3);
+  EXPECT_EQ(self_.peer("child").call<&testapp::add>(1, 2), 3);
 }
 
 TEST_F(Life, ForkedChildGetsAnErrorAlsoWhenTheWorkerWasShutDownBefore) {
@@ -221,12 +221,12 @@ TEST_F(LifeLimits, CallsEndWhereNoFurtherThreadCanBeStarted) {
   std::vector<sinew::Future<at::Tensor>> copies;
   std::vector<sinew::Future<int>> nested;
   for (int i = 0; i < 8; ++i) {
-    copies.push_back(self_.rpc_async<&testapp::echo_tensor>("child", large));
+    copies.push_back(self_.peer("child").async<&testapp::echo_tensor>(large));
   }
   // Each waits within its method, in a thread.
   const auto mine = sinew::share_rref(self_, std::make_shared<testapp::Counter>(0));
   for (int i = 0; i < 40; ++i) {
-    nested.push_back(self_.rpc_async<&testapp::add_to>("child", mine, 1));
+    nested.push_back(self_.peer("child").async<&testapp::add_to>(mine, 1));
   }
   for (const auto& copy : copies) EXPECT_EQ(copy.wait().numel(), large.numel());
   int counted = 0;
@@ -239,7 +239,7 @@ TEST_F(LifeLimits, CallsEndWhereNoFurtherThreadCanBeStarted) {
     }
   }
   EXPECT_GT(counted, 0);
-  EXPECT_EQ(self_.rpc_sync<&testapp::add>("child", 1, 2), 3);
+  EXPECT_EQ(self_.peer("child").call<&testapp::add>(1, 2), 3);
   EXPECT_EQ(child_->ask("add test"), "ok 3");
 }
 

@@ -92,7 +92,7 @@ class LateStarter {
     if (!worker_.valid()) return;
     worker_.shutdown({false, std::chrono::seconds(60), false});
     const Worker next = sinew::init_rpc(options_);
-    if (next.rpc_sync<&testapp::add>(next.name(), 1, 2) != 3) std::abort();
+    if (next.peer(next.name()).call<&testapp::add>(1, 2) != 3) std::abort();
     next.shutdown({false, std::chrono::seconds(60), false});
   }
   void start(const Worker& worker, const sinew::WorkerOptions& options) {
@@ -117,7 +117,7 @@ class Caller {
   void start(const Worker& worker, const std::string& peer) {
     worker_ = worker;
     thread_ = std::thread([this, peer] {
-      while (!stop_) worker_.rpc_sync<&testapp::add>(peer, 1, 2);
+      while (!stop_) worker_.peer(peer).call<&testapp::add>(1, 2);
     });
   }
 
@@ -133,7 +133,7 @@ std::atomic<int> calls_made{0};
 void call_without_end(const Worker& worker, const std::string& peer, int size) {
   while (true) {
     try {
-      worker.rpc_sync<&testapp::echo_tensor>(peer, at::full({size}, 1.5).add(1));
+      worker.peer(peer).call<&testapp::echo_tensor>(at::full({size}, 1.5).add(1));
       testlife::note(peer);
       ++calls_made;
     } catch (const sinew::RpcError&) {  // The next one shows.
@@ -177,7 +177,7 @@ void start_workers_without_end(const sinew::WorkerOptions& options) {
     while (waits_for_libraries && !are_libraries_destroyed) std::this_thread::yield();
     while (true) {
       const Worker worker = sinew::init_rpc(options);
-      worker.rpc_sync<&testapp::add>(worker.name(), 1, 2);
+      worker.peer(worker.name()).call<&testapp::add>(1, 2);
       worker.shutdown({false, std::chrono::seconds(20), false});
     }
   }).detach();
@@ -210,12 +210,12 @@ std::string use_everything(Inherited& its) {
   options.timeout = std::chrono::seconds(3);
   const sinew::Peer patient = its.peer.with(options);
   const std::vector<std::pair<std::string, std::function<void()>>> uses = {
-      {"call", [&] { sinew::rpc_sync<&testapp::add>(patient, 1, 2); }},
-      {"call by name", [&] { its.worker.rpc_sync<&testapp::add>(its.peer.name(), 1, 2); }},
+      {"call", [&] { patient.call<&testapp::add>(1, 2); }},
+      {"call by name", [&] { its.worker.peer(its.peer.name()).call<&testapp::add>(1, 2); }},
       {"wait", [&] { its.pending.wait(); }},
-      {"call of a method", [&] { sinew::rpc_sync<&testapp::Counter::get>(its.counter); }},
+      {"call of a method", [&] { its.counter.call<&testapp::Counter::get>(); }},
       {"fetch", [&] { its.owned.to_here(); }},
-      {"remote", [&] { sinew::remote<testapp::Counter>(patient, 1); }},
+      {"remote", [&] { patient.remote<testapp::Counter>(1); }},
       {"make_rref", [&] { sinew::make_rref(its.worker, 1); }},
       {"context",
        [&] { const sinew::autograd::ContextScope scope(its.worker, its.context->id()); }},
@@ -237,8 +237,8 @@ std::string use_everything(Inherited& its) {
 std::string fork_child(Worker& worker, const std::string& peer, int code) {
   Inherited its{worker,
                 worker.peer(peer),
-                worker.rpc_async<&testapp::stall>(peer),
-                sinew::remote<testapp::Counter>(worker.peer(peer), 7),
+                worker.peer(peer).async<&testapp::stall>(),
+                worker.peer(peer).remote<testapp::Counter>(7),
                 sinew::make_rref(worker, 4),
                 std::make_unique<sinew::autograd::Context>(worker)};
   its.counter.created().wait();
@@ -265,9 +265,8 @@ std::string fork_child(Worker& worker, const std::string& peer, int code) {
   int status = 0;
   ::waitpid(child, &status, 0);
   // The parent goes on with what was under way.
-  worker.rpc_sync<&testapp::release>(peer);
-  const bool goes_on = its.pending.wait() == 1 &&
-                       sinew::rpc_sync<&testapp::Counter::get>(its.counter) == 7 &&
+  worker.peer(peer).call<&testapp::release>();
+  const bool goes_on = its.pending.wait() == 1 && its.counter.call<&testapp::Counter::get>() == 7 &&
                        its.owned.to_here() == 4;
   return absl::StrCat(wrong, WIFSIGNALED(status) ? " signal " : " status ",
                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
@@ -320,7 +319,7 @@ std::string run(Worker& worker, std::istringstream& words) {
     worker = sinew::init_rpc(options);
     return worker.address();
   }
-  if (command == "add") return std::to_string(worker.rpc_sync<&testapp::add>(one, 1, 2));
+  if (command == "add") return std::to_string(worker.peer(one).call<&testapp::add>(1, 2));
   int number = 0;
   words >> number;
   if (command == "fork_late") return fork_late(worker);

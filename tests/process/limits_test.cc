@@ -66,7 +66,7 @@ class Limits : public ::testing::Test {
     return std::make_unique<ChildProcess>(group.entered_by({SINEW_LIFE_WORKER}));
   }
   std::int64_t counter_of_child(const std::string& name) {
-    return self_.rpc_sync<&testapp::counter_value>("child", name);
+    return self_.peer("child").call<&testapp::counter_value>(name);
   }
 
   /// A worker in the group computes with one thread.
@@ -75,7 +75,7 @@ class Limits : public ::testing::Test {
     start_test(true);
     ASSERT_THAT(child->ask("start child " + meet_), StartsWith("ok "));
     self_.wait_for("child", 60s);
-    EXPECT_EQ(self_.rpc_sync<&testlife::compute>("child", 1), 1);
+    EXPECT_EQ(self_.peer("child").call<&testlife::compute>(1), 1);
     EXPECT_EQ(counter_of_child("rpc.limit_cores"), 1);
     child->signal(SIGKILL);
   }
@@ -110,7 +110,7 @@ TEST_P(LimitedMemory, MessagesOfManySizesFit) {
   for (int i = 0; i < 80; ++i) {
     const auto size = static_cast<std::int64_t>(random() % (63 * kMiB)) + kMiB;
     calls.push_back(
-        self_.rpc_async<&testapp::echo_tensor>("child", at::full({size}, i % 100, at::kByte)));
+        self_.peer("child").async<&testapp::echo_tensor>(at::full({size}, i % 100, at::kByte)));
     if (calls.size() < 2) continue;
     const at::Tensor echo = calls.front().wait();
     ASSERT_EQ(echo.max().item<int>(), (i - 1) % 100) << "call " << i - 1;
@@ -171,7 +171,7 @@ TEST_F(Limits, StrangersDoNotFillAGroup) {
     ASSERT_TRUE(reply.has_value());
     EXPECT_EQ(reply->error().code(), static_cast<int>(sinew::ErrorCode::kResourceExhausted));
   }
-  EXPECT_EQ(self_.rpc_sync<&testlife::compute>("child", 1), 1);
+  EXPECT_EQ(self_.peer("child").call<&testlife::compute>(1), 1);
   child->signal(SIGKILL);
 }
 
@@ -199,7 +199,7 @@ TEST_F(Limits, FewThreadsAreSharedOrRefusedWithASentence) {
     EXPECT_EQ(counter_of_child("rpc.limit_threads"), most);
     // OpenMP ends the process when it cannot start a thread.
     std::vector<Future<int>> calls;
-    for (int i = 0; i < 16; ++i) calls.push_back(self_.rpc_async<&testlife::compute>("child", 50));
+    for (int i = 0; i < 16; ++i) calls.push_back(self_.peer("child").async<&testlife::compute>(50));
     for (const Future<int>& call : calls) EXPECT_GE(call.wait(), 1) << most;
     child->signal(SIGKILL);
     EXPECT_TRUE(sinew::testing::eventually([&] { return self_.workers().size() == 1; }));
@@ -279,7 +279,7 @@ TEST_P(LimitedFiles, ALimitThatIsLoweredWhileItRunsIsNoticed) {
   ASSERT_EQ(why_not_in(), "");
   limit(*child, 64);
   fill();
-  EXPECT_EQ(peer(0).rpc_sync<&testapp::add>("child", 1, 2), 3) << "who is in stays";
+  EXPECT_EQ(peer(0).peer("child").call<&testapp::add>(1, 2), 3) << "who is in stays";
 }
 INSTANTIATE_TEST_SUITE_P(All, LimitedFiles, ::testing::Bool());
 

@@ -196,9 +196,9 @@ TEST_P(PairOverWays, ResultsThatNobodyHasReadHoldUpNoOtherCall) {
   constexpr std::int64_t kSize = 16 * std::int64_t{kMiB};
   std::vector<sinew::Future<at::Tensor>> results;
   for (int i = 0; i < kResults; ++i) {
-    results.push_back(self_.rpc_async<&testapp::filled>("child", kSize, i));
+    results.push_back(self_.peer("child").async<&testapp::filled>(kSize, i));
   }
-  EXPECT_EQ(self_.rpc_async<&testapp::add>("child", 1, 2).wait_for(kAtOnce), 3);
+  EXPECT_EQ(self_.peer("child").async<&testapp::add>(1, 2).wait_for(kAtOnce), 3);
   // They all come though none is read.
   EXPECT_TRUE(eventually([&] {
     for (const auto& result : results) {
@@ -221,7 +221,7 @@ TEST_F(Pair, ALongCallDoesNotKeepTheRepliesOfOthersAtItsCallee) {
     for (int done = 0; done < count; done += kAtATime) {
       std::vector<sinew::Future<at::Tensor>> results;
       for (int i = 0; i < kAtATime; ++i) {
-        results.push_back(self_.rpc_async<&testapp::filled>("child", kSize, done + i));
+        results.push_back(self_.peer("child").async<&testapp::filled>(kSize, done + i));
       }
       for (int i = 0; i < kAtATime; ++i) {
         EXPECT_TRUE(
@@ -229,7 +229,7 @@ TEST_F(Pair, ALongCallDoesNotKeepTheRepliesOfOthersAtItsCallee) {
       }
     }
   };
-  const auto long_call = self_.rpc_async<&testapp::stall>("child");
+  const auto long_call = self_.peer("child").async<&testapp::stall>();
   ASSERT_TRUE(eventually([&] { return child->ask("stalled") == "ok 1"; }));
   fetch(100);
   const std::size_t before = resident_bytes(child->pid());
@@ -245,13 +245,13 @@ TEST_F(Pair, CallsThatAreAnsweredLaterCountAgainstTheWindow) {
   constexpr std::size_t kArgument = 32 << 10;
   start([](sinew::WorkerOptions& options) { options.send_window_bytes = kWindow; });
   const auto child = spawn(absl::StrCat("lease_ms=120000 receive_window=", kWindow));
-  EXPECT_EQ(self_.rpc_sync<&testapp::add>("child", 1, 2), 3);
+  EXPECT_EQ(self_.peer("child").call<&testapp::add>(1, 2), 3);
   const std::size_t before = resident_bytes(child->pid());
   std::vector<sinew::Future<int>> calls;
   constexpr std::size_t kCalls = 8000;
   const std::string argument(kArgument, 'x');
   for (std::size_t i = 0; i < kCalls; ++i) {
-    calls.push_back(self_.rpc_async<&testapp::hold>("child", argument));
+    calls.push_back(self_.peer("child").async<&testapp::hold>(argument));
   }
   // Until no more of them start.
   std::int64_t started = 0;
@@ -297,7 +297,7 @@ TEST_F(Pair, WhoReadsNoRepliesCostsAWindowOfThem) {
   child->signal(SIGSTOP);
   testapp::gate().open();
   // Behind those that wait for a thread.
-  EXPECT_EQ(self_.rpc_sync<&testapp::add>("test", 1, 2), 3);
+  EXPECT_EQ(self_.peer("test").call<&testapp::add>(1, 2), 3);
   testapp::State& state = testapp::state_of(self_);
   {
     const std::lock_guard<std::mutex> lock(state.mutex);
@@ -317,14 +317,14 @@ TEST_F(Pair, LeasesThatDifferAreNoLoss) {
   });
   // It finds one beat in five seconds enough.
   const auto child = spawn("lease_ms=15000 beat_ms=5000");
-  const auto call = self_.rpc_async<&testapp::stall>("child");
-  const auto theirs = sinew::remote<Counter>(self_.peer("child"), 1);
+  const auto call = self_.peer("child").async<&testapp::stall>();
+  const auto theirs = self_.peer("child").remote<Counter>(1);
   theirs.created().wait();
   EXPECT_EQ(child->ask("hold test mine"), "ok ");
   // Two of the shorter leases and a beat of the slower one.
   EXPECT_EQ(error_of([&] { call.wait_for(7s); }).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_TRUE(self_.peer("child").alive());
-  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(theirs), 1);
+  EXPECT_EQ(theirs.call<&Counter::get>(), 1);
   EXPECT_EQ(child->ask("use mine"), "ok 2");
   EXPECT_EQ(child->ask("release"), "ok ");
   EXPECT_EQ(call.wait_for(kAtOnce), 1);
@@ -335,7 +335,7 @@ TEST_F(Pair, OfLeasesThatDifferTheShorterOneEndsCallsAndTheLongerOneKeepsReferen
   const auto child = spawn("lease_ms=3000 beat_ms=500");
   EXPECT_EQ(child->ask("hold test mine"), "ok ");
   EXPECT_EQ(self_.counters()["rref.owned"], 1);
-  const auto call = self_.rpc_async<&testapp::stall>("child");
+  const auto call = self_.peer("child").async<&testapp::stall>();
   ASSERT_TRUE(eventually([&] { return child->ask("stalled") == "ok 1"; }));
   child->signal(SIGSTOP);
   // It has fenced itself when it goes on, so there is nothing to wait for.
@@ -390,10 +390,10 @@ class Firewalled : public Pair {
     });
     child_ = spawn(absl::StrCat("same_host=0 lease_ms=120000 bind=127.0.0.1:", child_port_,
                                 " advertise=", TcpProxy::kHost, " ", more));
-    EXPECT_EQ(self_.rpc_sync<&testapp::add>("child", 1, 2), 3);
+    EXPECT_EQ(self_.peer("child").call<&testapp::add>(1, 2), 3);
     EXPECT_EQ(child_->ask("add test"), "ok 3");
     EXPECT_EQ(child_->ask("hold test mine"), "ok ");
-    call_ = self_.rpc_async<&testapp::stall>("child");
+    call_ = self_.peer("child").async<&testapp::stall>();
     EXPECT_TRUE(eventually([this] { return child_->ask("stalled") == "ok 1"; }));
   }
   void start_both_with_tls() {
@@ -413,7 +413,7 @@ class Firewalled : public Pair {
   }
   /// As before, both ways: calls, the one that was under way, and references.
   void expect_nothing_lost() {
-    const auto sum = self_.rpc_async<&testapp::add>("child", 2, 2);
+    const auto sum = self_.peer("child").async<&testapp::add>(2, 2);
     EXPECT_EQ(error_code_within(sum), ErrorCode::kOk);
     EXPECT_EQ(child_->ask("add test"), "ok 3");
     EXPECT_EQ(child_->ask("use mine"), "ok 2");

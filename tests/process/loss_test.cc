@@ -60,7 +60,7 @@ class Loss : public ::testing::Test {
   }
   /// A counter at another worker, which is there already.
   sinew::RRef<Counter> counter_at(const std::string& name) {
-    auto counter = sinew::remote<Counter>(self_.peer(name), 1);
+    auto counter = self_.peer(name).remote<Counter>(1);
     counter.created().wait();
     return counter;
   }
@@ -81,9 +81,9 @@ TEST_F(Loss, AResultWhoseReferenceCannotBeConfirmedSaysThatTheCallMayHaveRun) {
   start(10min, 1s);
   const auto victim = spawn("victim");
   const auto other = spawn("other");
-  self_.rpc_sync<&testapp::keep>("other", "it", counter_at("victim"));
+  self_.peer("other").call<&testapp::keep>("it", counter_at("victim"));
   victim->signal(SIGSTOP);
-  const auto result = self_.rpc_async<&testapp::kept>("other", "it");
+  const auto result = self_.peer("other").async<&testapp::kept>("it");
   // Until it has arrived, and waits for the owner.
   EXPECT_TRUE(eventually([&] { return self_.counters()["rref.users"] == 1; }));
   EXPECT_FALSE(result.done());
@@ -101,22 +101,22 @@ TEST_F(Loss, KilledPeerFailsItsCallsLongBeforeItsLease) {
   const auto other = spawn("other");
   const sinew::Peer victim_peer = self_.peer("victim");
   const auto lost = counter_at("victim");
-  const auto kept = sinew::remote<Counter>(self_.peer("other"), 1);
+  const auto kept = self_.peer("other").remote<Counter>(1);
   const auto own = sinew::share_rref(self_, std::make_shared<Counter>(1));
-  self_.rpc_sync<&testapp::keep>("victim", "it", own);
+  self_.peer("victim").call<&testapp::keep>("it", own);
   EXPECT_EQ(victim->ask("hold other theirs"), "ok ");
-  EXPECT_EQ(self_.rpc_sync<&testapp::counter_value>("other", "rref.forks"), 2);
+  EXPECT_EQ(self_.peer("other").call<&testapp::counter_value>("rref.forks"), 2);
   EXPECT_EQ(self_.counters()["rref.forks"], 1);
 
   std::vector<sinew::Future<int>> pending;
   // A call's failure comes after the news that it follows from.
   std::atomic<int> found_alive{0};
   for (int i = 0; i < 20; ++i) {
-    pending.push_back(self_.rpc_async<&testapp::stall>("victim"));
+    pending.push_back(self_.peer("victim").async<&testapp::stall>());
     pending.back().on_done([&](const auto&) { found_alive += victim_peer.alive() ? 1 : 0; });
   }
-  const auto unaffected = self_.rpc_async<&testapp::stall>("other");
-  ASSERT_TRUE(eventually([&] { return self_.rpc_sync<&testapp::stalled>("victim") == 20; }));
+  const auto unaffected = self_.peer("other").async<&testapp::stall>();
+  ASSERT_TRUE(eventually([&] { return self_.peer("victim").call<&testapp::stalled>() == 20; }));
   victim->signal(SIGKILL);
   for (const sinew::Future<int>& call : pending) {
     const RpcError error = error_of([&] { call.wait_for(50s); });
@@ -127,35 +127,34 @@ TEST_F(Loss, KilledPeerFailsItsCallsLongBeforeItsLease) {
   EXPECT_EQ(found_alive, 0);
   // Its references go at all owners, also at one that only it knew.
   EXPECT_TRUE(eventually([&] { return self_.counters()["rref.forks"] == 0; }));
-  EXPECT_EVENTUALLY(self_.rpc_sync<&testapp::counter_value>("other", "rref.forks"), 1);
-  for (const RpcError& error :
-       {error_of([&] { sinew::rpc_sync<&Counter::get>(lost); }),
-        error_of([&] { self_.rpc_sync<&testapp::keep>("other", "it", lost); }),
-        error_of([&] { sinew::rpc_sync<&testapp::keep>(victim_peer, "it", kept); }),
-        error_of([&] { sinew::rpc_sync<&testapp::keep>(lost.peer(), "it", kept); })}) {
+  EXPECT_EVENTUALLY(self_.peer("other").call<&testapp::counter_value>("rref.forks"), 1);
+  for (const RpcError& error : {error_of([&] { lost.call<&Counter::get>(); }), error_of([&] {
+                                  self_.peer("other").call<&testapp::keep>("it", lost);
+                                }),
+                                error_of([&] { victim_peer.call<&testapp::keep>("it", kept); }),
+                                error_of([&] { lost.peer().call<&testapp::keep>("it", kept); })}) {
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
     EXPECT_EQ(error.peer(), "victim") << error.what();
   }
 
   EXPECT_FALSE(unaffected.done());
-  self_.rpc_sync<&testapp::release>("other");
+  self_.peer("other").call<&testapp::release>();
   EXPECT_EQ(unaffected.wait(), 1);
-  EXPECT_EQ(sinew::rpc_sync<&Counter::get>(kept), 1);
+  EXPECT_EQ(kept.call<&Counter::get>(), 1);
 
   // Back under its name it is somebody new; what the old one had stays lost.
   const auto again = spawn("victim");
-  EXPECT_EQ(self_.rpc_sync<&testapp::add>("victim", 1, 2), 3);
+  EXPECT_EQ(self_.peer("victim").call<&testapp::add>(1, 2), 3);
   EXPECT_EQ(again->ask("add other"), "ok 3");
-  EXPECT_EQ(self_.rpc_sync<&testapp::stalled>("victim"), 0);
+  EXPECT_EQ(self_.peer("victim").call<&testapp::stalled>(), 0);
   for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(lost); }).code(),
-              ErrorCode::kUnavailable);
-    EXPECT_EQ(error_of([&] { self_.rpc_sync<&testapp::add_to>("victim", lost, 1); }).code(),
+    EXPECT_EQ(error_of([&] { lost.call<&Counter::get>(); }).code(), ErrorCode::kUnavailable);
+    EXPECT_EQ(error_of([&] { self_.peer("victim").call<&testapp::add_to>(lost, 1); }).code(),
               ErrorCode::kUnavailable);
   }
   EXPECT_THAT(error_of([&] {
                 lost.peer();
-                sinew::rpc_sync<&Counter::get>(lost);
+                lost.call<&Counter::get>();
               }).message(),
               HasSubstr("victim"));
 }
@@ -206,22 +205,21 @@ TEST_F(Loss, StoppedPeerIsFencedAfterItsLeaseAndFindsItselfFenced) {
   const auto theirs = counter_at("stopped");
   EXPECT_EQ(stopped->ask("hold test mine"), "ok ");
   EXPECT_EQ(self_.counters()["rref.owned"], 1);
-  const auto pending = self_.rpc_async<&testapp::stall>("stopped");
-  ASSERT_TRUE(eventually([&] { return self_.rpc_sync<&testapp::stalled>("stopped") == 1; }));
+  const auto pending = self_.peer("stopped").async<&testapp::stall>();
+  ASSERT_TRUE(eventually([&] { return self_.peer("stopped").call<&testapp::stalled>() == 1; }));
   stopped->signal(SIGSTOP);
   const RpcError error = error_of([&] { pending.wait_for(50s); });
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
   EXPECT_THAT(error.message(), HasSubstr("is lost"));
-  EXPECT_EQ(error_of([&] { sinew::rpc_sync<&Counter::get>(theirs); }).code(),
-            ErrorCode::kUnavailable);
+  EXPECT_EQ(error_of([&] { theirs.call<&Counter::get>(); }).code(), ErrorCode::kUnavailable);
   EXPECT_TRUE(eventually([&] { return self_.counters()["rref.owned"] == 0; }));
-  EXPECT_EQ(self_.rpc_sync<&testapp::add>("other", 1, 2), 3);
+  EXPECT_EQ(self_.peer("other").call<&testapp::add>(1, 2), 3);
   stopped->signal(SIGCONT);
   // It may have to see for itself first, but never gets a value.
   EXPECT_THAT(stopped->ask("use mine"), StartsWith("error "));
   EXPECT_TRUE(eventually([&] { return stopped->ask("state") == "ok evicted, does not run"; }));
   EXPECT_THAT(stopped->ask("use mine"), StartsWith("error ABORTED"));
-  EXPECT_EQ(self_.rpc_sync<&testapp::add>("other", 1, 2), 3);
+  EXPECT_EQ(self_.peer("other").call<&testapp::add>(1, 2), 3);
 }
 
 TEST_F(Loss, PeerThatStopsForAMomentIsNotLost) {
@@ -229,7 +227,7 @@ TEST_F(Loss, PeerThatStopsForAMomentIsNotLost) {
   const auto child = spawn("child");
   const auto theirs = counter_at("child");
   child->signal(SIGSTOP);
-  const auto call = sinew::rpc_async<&Counter::add>(theirs, 1);
+  const auto call = theirs.async<&Counter::add>(1);
   EXPECT_THROW(call.wait_for(1s), RpcError);
   child->signal(SIGCONT);
   EXPECT_EQ(call.wait(), 2);
@@ -238,12 +236,12 @@ TEST_F(Loss, PeerThatStopsForAMomentIsNotLost) {
 TEST_F(Loss, ReaderThatStopsCostsBoundedMemory) {
   start(10min, 1s, /*send_window_bytes=*/8 << 20);
   const auto child = spawn("child", absl::StrCat("receive_window=", 8 << 20));
-  self_.rpc_sync<&testapp::add>("child", 1, 2);
+  self_.peer("child").call<&testapp::add>(1, 2);
   child->signal(SIGSTOP);
   std::vector<sinew::Future<std::string>> calls;
   bool refused = false;
   for (int i = 0; i < 400 && !refused; ++i) {
-    calls.push_back(self_.rpc_async<&testapp::echo>("child", std::string(1 << 20, 'x')));
+    calls.push_back(self_.peer("child").async<&testapp::echo>(std::string(1 << 20, 'x')));
     refused = calls.back().done() && calls.back().error() != nullptr;
   }
   ASSERT_TRUE(refused) << "400 MiB were taken in for a peer that reads nothing";

@@ -63,14 +63,14 @@ class Planes : public ::testing::Test {
   }
 
   bool push(std::int64_t size, std::int64_t seed) {
-    return self_.rpc_sync<&testapp::has_pattern>("other", testapp::make_pattern(size, seed), seed);
+    return self_.peer("other").call<&testapp::has_pattern>(testapp::make_pattern(size, seed), seed);
   }
   bool pull(std::int64_t size, std::int64_t seed) {
-    return testapp::has_pattern(self_.rpc_sync<&testapp::make_pattern>("other", size, seed), seed);
+    return testapp::has_pattern(self_.peer("other").call<&testapp::make_pattern>(size, seed), seed);
   }
   std::int64_t fetched_here() { return self_.counters()["rpc.plane_fetched_tensors"]; }
   std::int64_t fetched_there() {
-    return self_.rpc_sync<&testapp::counter_value>("other", "rpc.plane_fetched_tensors");
+    return self_.peer("other").call<&testapp::counter_value>("rpc.plane_fetched_tensors");
   }
   /// The ends find out about planes once they are connected.
   void await_planes() {
@@ -106,7 +106,7 @@ TEST_F(Planes, SendersMayDropTheirVariablesAtOnce) {
     const std::int64_t size = 1 + static_cast<std::int64_t>(random() % (3 * kMebi));
     // Its memory is likely to be that of the tensors before.
     at::Tensor tensor = testapp::make_pattern(size, i);
-    calls.push_back(self_.rpc_async<&testapp::has_pattern>("other", tensor, i));
+    calls.push_back(self_.peer("other").async<&testapp::has_pattern>(tensor, i));
     tensor.reset();
     if (calls.size() > 20) {
       EXPECT_TRUE(calls.front().wait());
@@ -122,11 +122,11 @@ TEST_F(Planes, ViewsArriveWithoutTheRestOfTheirStorage) {
   await_planes();
   const at::Tensor whole = testapp::make_pattern(8 * kMebi, 5);
   const at::Tensor view = whole.narrow(0, 3 * kMebi + 77, kMebi);
-  EXPECT_TRUE(at::equal(self_.rpc_sync<&testapp::echo_tensor>("other", view), view));
+  EXPECT_TRUE(at::equal(self_.peer("other").call<&testapp::echo_tensor>(view), view));
   const at::Tensor transposed = whole.view({4 * kKibi, 2 * kKibi}).t();
-  EXPECT_TRUE(at::equal(self_.rpc_sync<&testapp::echo_tensor>("other", transposed), transposed));
+  EXPECT_TRUE(at::equal(self_.peer("other").call<&testapp::echo_tensor>(transposed), transposed));
   const at::Tensor scattered = whole.view({4 * kKibi, 2 * kKibi}).slice(1, 0, 2 * kKibi, 2);
-  EXPECT_TRUE(at::equal(self_.rpc_sync<&testapp::echo_tensor>("other", scattered), scattered));
+  EXPECT_TRUE(at::equal(self_.peer("other").call<&testapp::echo_tensor>(scattered), scattered));
 }
 
 // What the victim had sent when it died is whole, and what is not whole is an error.
@@ -137,7 +137,7 @@ TEST_F(Planes, TheOwnerMayDieInTheMiddleOfACopy) {
     await_planes();
     std::vector<sinew::Future<at::Tensor>> calls;
     for (int i = 0; i < 12; ++i) {
-      calls.push_back(self_.rpc_async<&testapp::make_pattern>("other", 8 * kMebi, i));
+      calls.push_back(self_.peer("other").async<&testapp::make_pattern>(8 * kMebi, i));
     }
     // Any moment will do.
     std::this_thread::sleep_for(std::chrono::milliseconds(7 * round));
@@ -160,7 +160,7 @@ TEST_F(Planes, TheReceiverMayDieInTheMiddleOfACopy) {
   std::vector<sinew::Future<bool>> calls;
   for (int i = 0; i < 12; ++i) {
     calls.push_back(
-        self_.rpc_async<&testapp::has_pattern>("other", testapp::make_pattern(8 * kMebi, i), i));
+        self_.peer("other").async<&testapp::has_pattern>(testapp::make_pattern(8 * kMebi, i), i));
   }
   victim->signal(SIGKILL);
   for (const auto& call : calls) {

@@ -174,7 +174,7 @@ namespace testapp {
 inline bool confirmed(const sinew::RRef<Counter>& counter) { return counter.confirmed_by_owner(); }
 
 inline int add_to(const sinew::RRef<Counter>& counter, int by) {
-  return sinew::rpc_sync<&Counter::add>(counter, by);
+  return counter.call<&Counter::add>(by);
 }
 
 inline int add_to_kept(const std::string& name, int by) { return add_to(kept(name), by); }
@@ -186,7 +186,7 @@ inline int add_to_all(const std::vector<sinew::RRef<Counter>>& counters, int by)
 }
 
 inline int add_through(const std::string& peer, const sinew::RRef<Counter>& counter, int by) {
-  return sinew::current_worker().rpc_sync<&add_to>(peer, counter, by);
+  return sinew::current_worker().peer(peer).call<&add_to>(counter, by);
 }
 
 inline std::map<std::string, sinew::RRef<Counter>> make_counters(const std::string& peer,
@@ -194,7 +194,7 @@ inline std::map<std::string, sinew::RRef<Counter>> make_counters(const std::stri
   const sinew::Worker worker = sinew::current_worker();
   std::map<std::string, sinew::RRef<Counter>> made;
   for (int i = 0; i < count; ++i) {
-    made[std::to_string(i)] = sinew::remote<Counter>(worker.peer(peer), i);
+    made[std::to_string(i)] = worker.peer(peer).remote<Counter>(i);
   }
   return made;
 }

@@ -39,6 +39,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <future>
@@ -213,7 +214,7 @@ std::optional<std::string> run_link(Worker& worker, Tasks& tasks, const std::str
     words >> one >> count >> tasks.prefetched.size;
     for (int i = 0; i < count; ++i) {
       tasks.prefetched.results.push_back(
-          worker.rpc_async<&testapp::gated>(one, tasks.prefetched.size, i));
+          worker.peer(one).async<&testapp::gated>(tasks.prefetched.size, i));
     }
     return "";
   }
@@ -270,7 +271,8 @@ void meet(const Worker& worker, std::chrono::nanoseconds timeout) {
   const auto until = std::chrono::steady_clock::now() + timeout;
   while (true) {
     try {
-      return worker.barrier(until - std::chrono::steady_clock::now());
+      const std::chrono::nanoseconds left = until - std::chrono::steady_clock::now();
+      return worker.barrier(std::max<std::chrono::nanoseconds>(left, std::chrono::milliseconds(1)));
     } catch (const sinew::RpcError& error) {
       const bool is_away = error.code() == absl::StatusCode::kUnavailable &&
                            absl::StartsWith(error.message(), "etcd at ");
@@ -336,15 +338,15 @@ std::string run(Worker& worker, Tasks& tasks, std::istringstream& words) {
   std::string one;
   std::string two;
   words >> one >> two;
-  if (command == "stall") return std::to_string(worker.rpc_sync<&testapp::stall>(one));
+  if (command == "stall") return std::to_string(worker.peer(one).call<&testapp::stall>());
   if (command == "doze") {
-    return std::to_string(worker.rpc_sync<&testapp::doze>(one, std::stoi(two)));
+    return std::to_string(worker.peer(one).call<&testapp::doze>(std::stoi(two)));
   }
-  if (command == "add") return std::to_string(worker.rpc_sync<&testapp::add>(one, 1, 2));
+  if (command == "add") return std::to_string(worker.peer(one).call<&testapp::add>(1, 2));
   if (command == "use")
     return std::to_string(testapp::add_to(testapp::state_of(worker).kept.at(one), 1));
   if (command == "hold") {
-    const auto counter = sinew::remote<testapp::Counter>(worker.peer(one), 1);
+    const auto counter = worker.peer(one).remote<testapp::Counter>(1);
     counter.created().wait();
     testapp::state_of(worker).kept[two] = counter;
     return "";

@@ -51,7 +51,7 @@ class Ucx : public ::testing::Test {
   }
   void negate_at(const std::string& peer, std::int64_t size) {
     const at::Tensor tensor = at::arange(size, at::kFloat);
-    const auto result = self_.rpc_sync<&testapp::negated>(peer, tensor);
+    const auto result = self_.peer(peer).call<&testapp::negated>(tensor);
     EXPECT_TRUE(at::equal(result, -tensor));
   }
   std::int64_t counter(const std::string& name) const { return self_.counters()[name]; }
@@ -60,7 +60,7 @@ class Ucx : public ::testing::Test {
     EXPECT_TRUE(eventually([&] {
       negate_at(peer, 100'000);
       return counter("rpc.plane_fetched_tensors") > 0 &&
-             self_.rpc_sync<&testapp::counter_value>(peer, "rpc.plane_fetched_tensors") > 0;
+             self_.peer(peer).call<&testapp::counter_value>("rpc.plane_fetched_tensors") > 0;
     }));
   }
 
@@ -87,7 +87,7 @@ TEST_F(Ucx, AKilledPeerFailsItsCallsAndNoOthers) {
   const at::Tensor large = at::ones({8'000'000}, at::kFloat);
   std::vector<sinew::Future<at::Tensor>> calls;
   for (int i = 0; i < 6; ++i) {
-    calls.push_back(self_.rpc_async<&testapp::negated>("a", large));
+    calls.push_back(self_.peer("a").async<&testapp::negated>(large));
   }
   calls.front().wait();
   killed->signal(SIGKILL);

@@ -104,7 +104,7 @@ TEST_P(ClusterOf, HasItsWorkersByRankAndName) {
     EXPECT_EQ(cluster_->worker(worker.name()), worker);
     EXPECT_TRUE(eventually([&] { return worker.workers().size() == 3; }));
   }
-  EXPECT_EQ(cluster_->worker("actor").rpc_sync<&bump>("learner", 2), 2);
+  EXPECT_EQ(cluster_->worker("actor").peer("learner").call<&bump>(2), 2);
   const RpcError unknown = error_of([&] { cluster_->worker("lerner"); });
   EXPECT_EQ(unknown.code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(unknown.message(),
@@ -137,7 +137,7 @@ TEST_P(ClusterOf, AKilledWorkerIsLostAndAnotherOneTakesItsPlace) {
 
     const Worker next = cluster_->start(victim);
     EXPECT_EQ(next, cluster_->worker(victim));
-    EXPECT_EQ(caller.rpc_sync<&bump>(victim, 1), 1);
+    EXPECT_EQ(caller.peer(victim).call<&bump>(1), 1);
     // What the first one has left.
     EXPECT_EQ(error_of([&] { peer.call<&bump>(1); }).code(), ErrorCode::kUnavailable);
     EXPECT_EQ(names_at(caller).size(), 3u);
@@ -151,7 +151,7 @@ TEST_P(ClusterOf, AnotherOneMayJoinAnOpenJob) {
     const Worker late = cluster_->start("late");
     EXPECT_EQ(late.rank(), 3);
     EXPECT_EQ(cluster_->size(), 4);
-    EXPECT_EQ(late.rpc_sync<&bump>("learner", 1), 1);
+    EXPECT_EQ(late.peer("learner").call<&bump>(1), 1);
     for (const char* name : {"learner", "actor", "other"}) {
       EXPECT_THAT(names_at(cluster_->worker(name)),
                   ElementsAre("learner", "actor", "other", "late"));
@@ -162,15 +162,15 @@ TEST_P(ClusterOf, AnotherOneMayJoinAnOpenJob) {
 }
 
 TEST_P(ClusterOf, AnEvictedWorkerRejoins) {
-  const auto cell = cluster_->worker("learner").remote<Cell>("actor", 1);
+  const auto cell = cluster_->worker("learner").peer("actor").remote<Cell>(1);
   cell.created().wait();
   cluster_->evict("actor");
   const Worker evicted = cluster_->worker("actor");
   EXPECT_EQ(evicted.membership_state(), sinew::MembershipState::kEvicted);
-  EXPECT_EQ(error_of([&] { evicted.rpc_sync<&bump>("learner", 1); }).code(), ErrorCode::kAborted);
+  EXPECT_EQ(error_of([&] { evicted.peer("learner").call<&bump>(1); }).code(), ErrorCode::kAborted);
   EXPECT_EQ(error_of([&] { cell.call<&Cell::get>(); }).code(), ErrorCode::kUnavailable);
   cluster_->replace("actor", evicted.rejoin());
-  EXPECT_EQ(cluster_->worker("actor").rpc_sync<&bump>("learner", 1), 1);
+  EXPECT_EQ(cluster_->worker("actor").peer("learner").call<&bump>(1), 1);
 
   cluster_->kill("other");
   EXPECT_EQ(error_of([&] { cluster_->evict("actor"); }).message(),
@@ -180,7 +180,7 @@ TEST_P(ClusterOf, AnEvictedWorkerRejoins) {
 TEST_P(ClusterOf, ABrokenConnectionIsMadeAnew) {
   const Worker actor = cluster_->worker("actor");
   for (int i = 1; i <= 20; ++i) {
-    EXPECT_EQ(actor.rpc_sync<&bump>("learner", 1), i);
+    EXPECT_EQ(actor.peer("learner").call<&bump>(1), i);
     EXPECT_TRUE(cluster_->break_connection(i % 2 == 0 ? "learner" : "actor",
                                            i % 2 == 0 ? "actor" : "learner"));
   }
@@ -191,7 +191,7 @@ TEST_P(ClusterOf, TellsWhatIsLeft) {
   const Worker actor = cluster_->worker("actor");
   EXPECT_THAT(cluster_->leftovers(), IsEmpty());
   {
-    const auto cell = actor.remote<Cell>("learner", 1);
+    const auto cell = actor.peer("learner").remote<Cell>(1);
     cell.created().wait();
     // A call is served until a moment after its reply.
     const std::vector<std::string> expected = {"learner: rref.forks is 1",
@@ -203,7 +203,7 @@ TEST_P(ClusterOf, TellsWhatIsLeft) {
   }
   cluster_->wait_until_at_rest();
   // What the program holds at the end is no leak.
-  const auto kept = actor.remote<Cell>("learner", 1);
+  const auto kept = actor.peer("learner").remote<Cell>(1);
   kept.created().wait();
   EXPECT_THAT(cluster_->try_shutdown(), IsEmpty());
 }
@@ -217,8 +217,8 @@ TEST(ClusterTest, WhoLeavesCanBeStartedAgain) {
   for (const std::string name : {"actor", "learner"}) {
     cluster.worker(name).shutdown();
     cluster.start(name);
-    EXPECT_GT(cluster.worker("learner").rpc_sync<&bump>("actor", 1), 0);
-    EXPECT_GT(cluster.worker("actor").rpc_sync<&bump>("learner", 1), 0);
+    EXPECT_GT(cluster.worker("learner").peer("actor").call<&bump>(1), 0);
+    EXPECT_GT(cluster.worker("actor").peer("learner").call<&bump>(1), 0);
   }
   cluster.shutdown();
 }
@@ -229,7 +229,7 @@ TEST(ClusterTest, AShutdownThatFailsSaysWhoAndWhatIsLeft) {
   options.methods = testkit::methods();
   options.shutdown_timeout = 3s;
   Cluster cluster(std::move(options));
-  const Future<void> stalled = cluster.worker("actor").rpc_async<&testkit::stall>("learner");
+  const Future<void> stalled = cluster.worker("actor").peer("learner").async<&testkit::stall>();
   EXPECT_EVENTUALLY(cluster.worker("learner").counters()["rpc.server_active_calls"], 1);
   const std::string failure = failure_of([&] { cluster.shutdown(); });
   EXPECT_THAT(failure, HasSubstr("the cluster leaves something behind:\n"));
@@ -247,8 +247,8 @@ TEST(ClusterTest, TweaksAreOfOneWorker) {
     if (rank == 1) worker.methods = testkit::methods();
   };
   Cluster cluster(std::move(options));
-  EXPECT_EQ(cluster.worker(0).rpc_sync<&bump>("worker1", 1), 1);
-  EXPECT_EQ(error_of([&] { cluster.worker(1).rpc_sync<&bump>("worker0", 1); }).code(),
+  EXPECT_EQ(cluster.worker(0).peer("worker1").call<&bump>(1), 1);
+  EXPECT_EQ(error_of([&] { cluster.worker(1).peer("worker0").call<&bump>(1); }).code(),
             ErrorCode::kUnimplemented);
   cluster.shutdown();
   // Once more is nothing.

@@ -354,7 +354,7 @@ TEST_P(FaultsTest, AnotherConnectionTakesThePlaceOfABrokenOne) {
   const sinew::Peer peer = cluster.worker("actor").peer("learner");
   std::int64_t total = 0;
   const auto expect_breaks = [&](const std::function<void()>& break_it) {
-    for (const char* one : {"actor", "learner"}) cluster.worker(one).rpc_sync<&bump>("other", 1);
+    for (const char* one : {"actor", "learner"}) cluster.worker(one).peer("other").call<&bump>(1);
     EXPECT_EQ(peer.call<&bump>(1), ++total);
     is_cut = true;
     break_it();
@@ -406,9 +406,9 @@ TEST_P(FaultsTest, HitsThoseThatItNames) {
   const Fault rest = counted(calls());
   const Fault answers = counted(replies());
 
-  actor.rpc_sync<&bump>("other", 1);
-  other.rpc_sync<&bump>("learner", 1);
-  other.rpc_sync<&bump>("actor", 1);
+  actor.peer("other").call<&bump>(1);
+  other.peer("learner").call<&bump>(1);
+  other.peer("actor").call<&bump>(1);
   const auto cell = peer().remote<Cell>(7);
   EXPECT_EQ(cell.call<&Cell::get>(), 7);
   EXPECT_EQ(peer().remote<&bump>(1).to_here(), 2);

@@ -42,8 +42,8 @@ struct Row {
 LetGo leave_calls(Cluster& cluster) {
   const Worker actor = cluster.worker("actor");
   std::vector<Future<void>> made;
-  made.push_back(actor.rpc_async<&testkit::wait_at_gate>("learner"));
-  for (int i = 0; i < 2; ++i) made.push_back(actor.rpc_async<&testkit::stall>("learner"));
+  made.push_back(actor.peer("learner").async<&testkit::wait_at_gate>());
+  for (int i = 0; i < 2; ++i) made.push_back(actor.peer("learner").async<&testkit::stall>());
   return [made = std::move(made)] {
     testkit::gate().open();
     testkit::finish_stalled();
@@ -53,7 +53,7 @@ LetGo leave_calls(Cluster& cluster) {
 }
 
 sinew::RRef<Cell> new_cell(const Worker& user) {
-  auto cell = user.remote<Cell>("learner", 1);
+  auto cell = user.peer("learner").remote<Cell>(1);
   cell.created().wait();
   return cell;
 }
@@ -61,7 +61,7 @@ sinew::RRef<Cell> new_cell(const Worker& user) {
 LetGo leave_references(Cluster& cluster) {
   const Worker actor = cluster.worker("actor");
   auto cell = new_cell(actor);
-  auto another = actor.rpc_sync<&testkit::pass_on>("learner", cell);
+  auto another = actor.peer("learner").call<&testkit::pass_on>(cell);
   return [cell = std::move(cell), another = std::move(another)] {};
 }
 
@@ -69,7 +69,7 @@ LetGo leave_a_reference_that_is_being_made(Cluster& cluster) {
   const Worker actor = cluster.worker("actor");
   auto made = new_cell(actor);
   const Fault held = cluster.faults().hold(calls<Cell>());
-  return [held, made = std::move(made), being_made = actor.remote<Cell>("learner", 1)] {
+  return [held, made = std::move(made), being_made = actor.peer("learner").remote<Cell>(1)] {
     held.remove();
   };
 }
@@ -79,7 +79,7 @@ LetGo leave_a_reference_on_its_way(Cluster& cluster) {
   const Worker actor = cluster.worker("actor");
   auto cell = new_cell(actor);
   std::vector<Future<sinew::RRef<Cell>>> passed;
-  for (int i = 0; i < 2; ++i) passed.push_back(actor.rpc_async<&testkit::pass_on>("other", cell));
+  for (int i = 0; i < 2; ++i) passed.push_back(actor.peer("other").async<&testkit::pass_on>(cell));
   return [held, cell = std::move(cell), passed = std::move(passed)] {
     held.remove();
     for (const auto& each : passed) each.wait();
@@ -110,8 +110,8 @@ LetGo leave_waits_for_a_name(Cluster& cluster) {
 /// A context in which two tensors have gone to the learner, and one has come back.
 struct Work {
   explicit Work(const Worker& actor)
-      : context(actor), loss(actor.rpc_sync<&testkit::twice>("learner", leaf).sum()) {
-    actor.rpc_sync<&testkit::count_elements>("learner", leaf);
+      : context(actor), loss(actor.peer("learner").call<&testkit::twice>(leaf).sum()) {
+    actor.peer("learner").call<&testkit::count_elements>(leaf);
   }
 
   const at::Tensor leaf = at::ones({2}).requires_grad_(true);

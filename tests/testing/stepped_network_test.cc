@@ -150,7 +150,7 @@ TEST_P(Stepped, TheOldestIsNextAndOfOneStepBySenderAndCall) {
   network().step();
   // After what is there already.
   for (int i = 0; i < 3; ++i) {
-    made.push_back(cluster_->worker("actor").rpc_async<&bump>("other", 10 * i));
+    made.push_back(cluster_->worker("actor").peer("other").async<&bump>(10 * i));
   }
   const std::vector<Message> all = network().under_way();
   EXPECT_THAT(texts(all), ElementsAre("call of testkit::bump from 'other' to 'learner'",
@@ -278,7 +278,7 @@ std::string order_with(Cluster& cluster, std::uint64_t seed) {
   std::vector<Future<std::int64_t>> made;
   for (const char* caller : {"actor", "other"}) {
     for (int i = 0; i < 2; ++i) {
-      made.push_back(cluster.worker(caller).rpc_async<&bump_by_way_of>("learner", "actor", 1));
+      made.push_back(cluster.worker(caller).peer("learner").async<&bump_by_way_of>("actor", 1));
     }
   }
   cluster.network().shuffle(seed);
@@ -496,8 +496,8 @@ TEST_P(Stepped, SizesAreThoseOfTheirTensors) {
 
 TEST_P(Stepped, NothingIsUnderWayWithAWorkerThatIsGone) {
   const Future<std::int64_t> to_it = peer().async<&bump>(1);
-  const Future<std::int64_t> from_it = cluster_->worker("learner").rpc_async<&bump>("other", 1);
-  const Future<std::int64_t> apart = cluster_->worker("actor").rpc_async<&bump>("other", 1);
+  const Future<std::int64_t> from_it = cluster_->worker("learner").peer("other").async<&bump>(1);
+  const Future<std::int64_t> apart = cluster_->worker("actor").peer("other").async<&bump>(1);
   EXPECT_EQ(network().under_way().size(), 3u);
   cluster_->kill("learner");
   EXPECT_EQ(error_of([&] { to_it.wait(); }).code(), ErrorCode::kUnavailable);

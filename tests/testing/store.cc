@@ -32,7 +32,7 @@ std::int64_t bump_again(std::int64_t by) { return bump(by); }
 
 std::int64_t bump_by_way_of(const std::string& worker, std::int64_t by) {
   const sinew::Worker here = sinew::current_worker();
-  const std::int64_t there = here.rpc_sync<&bump>(worker, by);
+  const std::int64_t there = here.peer(worker).call<&bump>(by);
   return there + here.self().call<&bump>(by);
 }
 

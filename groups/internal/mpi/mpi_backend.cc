@@ -80,12 +80,14 @@ std::unique_ptr<Backend> make_mpi_backend(const BackendRequest& request) {
   const absl::StatusOr<std::shared_ptr<MpiCommunicator>> communicator =
       MpiCommunicator::create(runtime, request.job_ranks, request.group, deadline);
   if (!communicator.ok()) throw_error(communicator.status());
-  if ((*communicator)->reach() == MpiCommunicator::Reach::kSeveralHosts && !request.in_the_clear) {
-    throw RpcError(ErrorCode::kPermissionDenied,
-                   absl::StrCat("the group '", request.group,
-                                "' has members on several hosts, and MPI neither encrypts nor "
-                                "authenticates: set GroupOptions::in_the_clear if the network is "
-                                "trusted"));
+  if ((*communicator)->reach() == MpiCommunicator::Reach::kSeveralHosts &&
+      !request.allow_unencrypted) {
+    throw RpcError(
+        ErrorCode::kPermissionDenied,
+        absl::StrCat("the group '", request.group,
+                     "' has members on several hosts, and MPI neither encrypts nor "
+                     "authenticates: set GroupOptions::allow_unencrypted if the network is "
+                     "trusted"));
   }
   return std::make_unique<MpiBackend>(*communicator);
 }

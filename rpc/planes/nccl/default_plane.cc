@@ -43,7 +43,7 @@ absl::StatusOr<MakeDevicePlane> default_device_plane(const DefaultPlaneOptions& 
   if (devices->device_count() <= 0) return MakeDevicePlane();
   std::shared_ptr<NcclApi> nccl = make_nccl_api();
   absl::Status fits = check_nccl_environment(nccl->version(), &std::getenv);
-  if (fits.ok()) fits = check_nccl_beside_tls(wanted.uses_tls, wanted.in_the_clear);
+  if (fits.ok()) fits = check_nccl_beside_tls(wanted.uses_tls, wanted.allow_unencrypted);
   if (!fits.ok()) return fits;
   return [devices = std::move(devices), nccl = std::move(nccl),
           max_ctas = wanted.max_ctas](DevicePlaneContext context) -> std::unique_ptr<DevicePlane> {

@@ -8,7 +8,7 @@ namespace sinew::internal {
 struct DefaultPlaneOptions {
   /// Messages are encrypted, and tensors may go in the clear all the same.
   bool uses_tls = false;
-  bool in_the_clear = false;
+  bool allow_unencrypted = false;
   /// See NcclPlaneOptions.
   int max_ctas = 0;
 };

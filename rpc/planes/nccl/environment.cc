@@ -42,11 +42,11 @@ absl::Status check_nccl_environment(int version,
   return absl::OkStatus();
 }
 
-absl::Status check_nccl_beside_tls(bool uses_tls, bool in_the_clear) {
-  if (!uses_tls || in_the_clear) return absl::OkStatus();
+absl::Status check_nccl_beside_tls(bool uses_tls, bool allow_unencrypted) {
+  if (!uses_tls || allow_unencrypted) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "NCCL sends tensors in the clear, and the credentials use TLS: set "
-      "WorkerOptions::nccl_in_the_clear if the network between the GPUs is trusted");
+      "WorkerOptions::nccl_allow_unencrypted if the network between the GPUs is trusted");
 }
 
 }  // namespace sinew::internal

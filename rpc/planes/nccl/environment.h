@@ -18,6 +18,6 @@ absl::Status check_nccl_environment(int version,
 
 /// NCCL neither encrypts nor authenticates: why the plane must stay out of use beside credentials
 /// that use TLS, unless the user wants it all the same.
-absl::Status check_nccl_beside_tls(bool uses_tls, bool in_the_clear);
+absl::Status check_nccl_beside_tls(bool uses_tls, bool allow_unencrypted);
 
 }  // namespace sinew::internal

@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
   const sinew::Worker worker = sinew::init_rpc(app::member("whole", 0, argv[1]));
   const sinew::Peer part = worker.peer("part");
   const bool works = part.call<&app::twice>(at::ones({2})).equal(at::full({2}, 2.0)) &&
-                     worker.remote<app::Counter>("part").call<&app::Counter::add>(42) == 42;
+                     worker.peer("part").remote<app::Counter>().call<&app::Counter::add>(42) == 42;
   const bool is_refused = is_refused_in_a_context(worker);
   worker.shutdown();
   return works && is_refused ? 0 : 1;

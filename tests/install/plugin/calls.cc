@@ -14,7 +14,7 @@ extern "C" APP_VISIBLE void app_call(sinew::Worker& worker) {
   expect(peer.call<&app::weigh>(app::Tree{1, {{2, {}}, {3, {{4, {}}}}}}) == 10,
          "a struct that contains itself");
 
-  const sinew::RRef<app::Counter> counter = worker.remote<app::Counter>("alone");
+  const sinew::RRef<app::Counter> counter = worker.peer("alone").remote<app::Counter>();
   expect(counter.call<&app::Counter::add>(42) == 42, "an object");
   expect(counter.local_value().add(1) == 43, "the object's own type");
 

@@ -143,7 +143,7 @@ class CheckpointInContext : public testranks::ServedTest {
   void SetUp() override {
     RankTest::SetUp();
     start_workers(sinew::serve<Scale>());
-    scale_ = sinew::remote<Scale>(worker_.peer("server"));
+    scale_ = worker_.peer("server").remote<Scale>();
   }
   void TearDown() override {
     scale_ = {};

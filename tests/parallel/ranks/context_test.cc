@@ -78,7 +78,7 @@ class DdpInContext : public testranks::ServedTest {
   void SetUp() override {
     RankTest::SetUp();
     start_workers(sinew::serve<Table>());
-    table_ = sinew::remote<Table>(worker_.peer("server"));
+    table_ = worker_.peer("server").remote<Table>();
   }
   void TearDown() override {
     if (!ends_) return;
@@ -121,7 +121,7 @@ TEST_F(DdpInContext, BothKindsOfGradientsAreRight) {
     const Batch batch = make_batch(3, 4 * size());
     for (int step = 0; step < 3; ++step) {
       const Context context(worker_);
-      const at::Tensor input = sinew::rpc_sync<&Table::look_up>(table_, rows_of(rank()));
+      const at::Tensor input = table_.call<&Table::look_up>(rows_of(rank()));
       const at::Tensor loss = mean_loss(ddp.forward(input), batch.part(rank(), size()).target);
       sinew::autograd::backward(context, {loss});
 
@@ -140,8 +140,7 @@ TEST_F(DdpInContext, BothKindsOfGradientsAreRight) {
       EXPECT_LT(difference(gradients_of(context, *model), grads_of(whole)), 1e-12);
       table.weight().mutable_grad().reset();
       own.backward();
-      EXPECT_LT(difference({sinew::rpc_sync<&Table::gradient>(table_, context.id())},
-                           {table.weight().grad()}),
+      EXPECT_LT(difference({table_.call<&Table::gradient>(context.id())}, {table.weight().grad()}),
                 1e-12);
       expect_no_grad(*model);
     }
@@ -243,7 +242,7 @@ TEST_F(DdpInContext, AFailedPassIsKeptNowhere) {
       at::Tensor input = part.input;
       const bool faulty = rank() == 1;
       if (fault == kAtTheServer && faulty) {
-        input = sinew::rpc_sync<&Table::break_in_backward>(table_, input.clone().requires_grad_());
+        input = table_.call<&Table::break_in_backward>(input.clone().requires_grad_());
       }
       const at::Tensor output = ddp.forward(input);
       if (fault == kInTheModel && faulty) {
