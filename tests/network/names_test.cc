@@ -60,7 +60,7 @@ TEST_F(Names, AllAddressesOfANameAreAsked) {
   expect_members(*actor, "learner actor");
 }
 
-// ADR 55, 17: it would hold a list of its own for ever.
+// ADR 55: else it would hold a list of its own permanently.
 TEST_F(Names, ARegistrarThatWasReplacedElsewhereWhileItWasStoppedGoes) {
   world().set_hosts_file(2, line(1));
   const Child actor = begin(2, "actor");

@@ -78,7 +78,7 @@ TEST_F(RegistrarAway, TheListStandsStillUntilItIsStartedAgain) {
   EXPECT_EQ(b->receive(), "ok ");
 }
 
-// ADR 55, 19: all its links have ended meanwhile, and no link comes up again.
+// ADR 55: all its links have ended meanwhile, and no link comes up again.
 TEST_F(RegistrarAway, OneThatWasStoppedForLongerThanALeasePutsNobodyOff) {
   const std::string short_lease = "lease_ms=2000";
   const Child a = start("a", absl::StrCat("rank=0 ", short_lease));

@@ -18,7 +18,7 @@
 namespace sinew::internal {
 
 /// One end of a connection between a worker and a registrar: whole messages, either way. It is no
-/// link: it may end and be opened again, whatever became of the links of that worker (ADR 55, 19).
+/// link: it may end and be opened again, whatever became of the links of that worker (ADR 55).
 /// Thread-safe.
 class RegistryChannel final : public ConnectionHandler,
                               public std::enable_shared_from_this<RegistryChannel> {
