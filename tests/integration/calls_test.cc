@@ -245,7 +245,7 @@ TEST_P(CallsTest, WrongDestinationNamesWhatExists) {
   start(2, calls_table());
   const Worker& caller = worker(0);
   const auto to = [&caller](auto destination) {
-    return error_of([&] { caller.peer(destination).call<&calls::add>(1, 2); });
+    return error_of([&] { caller.peer(destination).template call<&calls::add>(1, 2); });
   };
   RpcError error = to("nobody");
   EXPECT_EQ(error.code(), ErrorCode::kNotFound);
