@@ -29,12 +29,12 @@ struct BackwardOptions {
 };
 
 /// While it lives, calls that this thread makes record how their tensors depend on each other
-/// across workers, so that backward() can follow. That goes for rpc_sync, rpc_async, remote() and
+/// across workers, so that backward() can follow. That holds for call(), async(), remote() and
 /// to_here(), for the calls that their handlers make in turn, and for continuations of futures.
 /// Gradients are collected in the context, on the worker of each leaf; `.grad` is never touched.
 ///
 ///     sinew::autograd::Context context;
-///     at::Tensor loss = worker.rpc_sync<&app::layer>("other", input).sum();
+///     at::Tensor loss = worker.peer("other").call<&app::layer>(input).sum();
 ///     sinew::autograd::backward(context, {loss});
 ///     at::Tensor gradient = sinew::autograd::gradient_of(context, weight);
 ///
@@ -98,7 +98,7 @@ class ContextScope {
 ///   and what a function of the graph threw: the text and peer() name the worker.
 void backward(const Context& context, const std::vector<at::Tensor>& roots,
               const BackwardOptions& options = {});
-/// The same by a worker that takes part in a context of somebody else, e.g. in a handler.
+/// The same, by a worker that takes part in a context of another worker, e.g. in a handler.
 void backward(const Worker& worker, const ContextId& context, const std::vector<at::Tensor>& roots,
               const BackwardOptions& options = {});
 inline void backward(const ContextId& context, const std::vector<at::Tensor>& roots,
@@ -140,8 +140,8 @@ std::unique_ptr<CallBuilder> begin_backward_at(const Peer& owner, const Worker& 
                                                const autograd::BackwardOptions& options);
 void finish_backward_at(CallBuilder& call);
 
-/// Whether this worker knows that the context has ended, by the word of its creator or of `caller`.
-/// A context that it has never heard of has not.
+/// Whether this worker knows that the context has ended, because its creator or `caller` has said
+/// so. False for a context that this worker does not know.
 bool has_ended(const Worker& worker, const autograd::ContextId& context, Incarnation caller);
 
 /// The serial of the next context that this worker makes: those of later ones are greater.

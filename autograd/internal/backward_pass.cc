@@ -349,7 +349,7 @@ void BackwardPass::commit() {
   for (const LocalBackward::Leaf& leaf : leaves) {
     if (!leaf.node->post_hooks().empty()) hooked.emplace_back(leaf.node, leaf.gradient);
   }
-  // Where somebody has ended the pass meanwhile, that has been told already.
+  // If the pass was ended meanwhile, that has been reported already.
   if (!context_->commit(id_, leaves, reductions_, reduced_)) {
     throw_error(absl::AbortedError("the pass was ended while it ran"));
   }
