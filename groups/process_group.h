@@ -67,8 +67,8 @@ struct GroupCallOptions {
 /// All functions throw RpcError, and futures fail with one: kInvalidArgument when tensors or ranks
 /// make no sense or the ranks do not agree about types and sizes (all of them are told, and the
 /// text says who differs), kUnimplemented for what the backend has not (docs/groups.md has the
-/// table), kDeadlineExceeded when the time limit has passed (the text names the ranks that have
-/// not come, where that can be told), kUnavailable when a member is lost, kCancelled when the group
+/// table), kDeadlineExceeded when the time limit has passed (the text names the ranks that have not
+/// arrived, where that can be told), kUnavailable when a member is lost, kCancelled when the group
 /// is destroyed here meanwhile. After the last three the group has failed: each further call says
 /// so at once, with kFailedPrecondition. Destroy it, and make it anew under the same name.
 class ProcessGroup {

@@ -73,7 +73,7 @@ bool MpiRuntime::has_begun() {
 }
 
 MpiRuntime::MpiRuntime() {
-  ProcessLife::watch();  // without it nobody knows of forks
+  ProcessLife::watch();  // without it forks are not noticed
   std::thread([this] { run(); }).detach();
 }
 
