@@ -93,8 +93,8 @@ struct Weights {
   std::uint64_t version = 0;
   /// By the writer's clock.
   std::chrono::system_clock::time_point published;
-  /// By name. Processes of a host share the memory. Who writes to it all the same changes what this
-  /// process sees, and nobody else.
+  /// By name. Processes of a host share the memory. A process that writes to it all the same
+  /// changes only what it sees itself.
   StateDict tensors;
   /// How long ago it was published, on its way included but for the last message.
   std::chrono::nanoseconds age() const {
@@ -120,7 +120,7 @@ struct SubscriptionStatus {
   /// What there is; 0: none.
   std::uint64_t version = 0;
   std::chrono::nanoseconds age{0};
-  /// How versions have come: by mapping memory, as changes, as a whole.
+  /// How versions have arrived: by mapping memory, as changes, as a whole.
   std::uint64_t mapped = 0;
   std::uint64_t changed = 0;
   std::uint64_t whole = 0;
@@ -146,7 +146,7 @@ class Subscription {
   Subscription(const Worker& worker, std::string_view address, SubscriptionOptions options = {});
   bool valid() const { return core_ != nullptr; }
 
-  /// Null: none has come yet.
+  /// Null: none has arrived yet.
   std::shared_ptr<const Weights> latest() const;
   /// Waits for that version or a later one. `timeout` as in Worker::wait_for(). Blocks. Throws
   /// RpcError kDeadlineExceeded, which says what there is instead; kInvalidArgument where something

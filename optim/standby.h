@@ -11,7 +11,8 @@
 namespace sinew::optim {
 
 /// A worker that mirrors what an owner of a DistributedOptimizer's parameters has, these and the
-/// state of their optimizer, so that it can take over when the owner is lost, and nobody goes back:
+/// state of their optimizer, so that it can take over when the owner is lost, without a return to a
+/// checkpoint:
 ///
 ///     const auto spare = worker.peer("server1").remote<app::Net>(64);  // the same parameters
 ///     const sinew::optim::Standby standby(optimizer, "server0",
@@ -19,8 +20,8 @@ namespace sinew::optim {
 ///     ...
 ///     optimizer = take_over(optimizer, {standby});
 ///
-/// A handle: copies are the same standby, also when they are passed in calls, so whoever has one
-/// can have it take over. The owner keeps it too. Thread-safe.
+/// A handle: copies are the same standby, also when they are passed in calls, so any worker that
+/// has one can have it take over. The owner keeps it too. Thread-safe.
 class Standby {
  public:
   /// An empty handle; using it throws RpcError kFailedPrecondition.
