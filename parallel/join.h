@@ -80,7 +80,7 @@ class JoinSession {
   /// This rank has run out: a step of the others, with `active` 0 when there are none. Throws as
   /// announce().
   JoinRound listen();
-  /// The one that went on longest, as far as this rank has seen; 0 when nobody did a step.
+  /// The rank that went on longest, as far as this rank has seen; 0 when no rank did a step.
   int last_root() const { return *last_root_; }
 
  private:
