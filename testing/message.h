@@ -16,7 +16,7 @@ enum class Leg {
 
 /// How a call was made.
 enum class CallKind {
-  /// By call(), async(), rpc_sync(), rpc_async(), or by a client that is no worker.
+  /// By call() or async(), or by a client that is no worker.
   kCall,
   /// By remote(): the result stays.
   kRemote,
