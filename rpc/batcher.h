@@ -72,7 +72,7 @@ class Batcher {
   }
   Future<Out> operator()(In input) { return add(std::move(input)); }
 
-  /// Changes BatcherOptions::expected: callers have come or gone. Calls that wait may go now.
+  /// Changes BatcherOptions::expected: callers have joined or left. Calls that wait may go now.
   void set_expected(std::size_t callers) { runner_->set_expected(callers); }
 
   BatcherStats stats() const { return runner_->stats(); }

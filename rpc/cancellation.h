@@ -39,7 +39,7 @@ class CancellationToken {
 ///     sinew::CancellationSource source;
 ///     sinew::CallOptions options;
 ///     options.cancellation = source.token();
-///     auto answer = rpc_async<&app::search>(peer.with(options), query);
+///     auto answer = peer.with(options).async<&app::search>(query);
 ///     source.cancel();
 class CancellationSource {
  public:
@@ -54,7 +54,7 @@ class CancellationSource {
 
 namespace internal {
 
-/// A source that is made when somebody asks for its token, which hardly anybody does. Thread-safe.
+/// A source that is made when its token is asked for, which is rare. Thread-safe.
 class LateCancellation {
  public:
   LateCancellation() = default;

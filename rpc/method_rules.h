@@ -50,7 +50,7 @@ class MethodRules {
   }
 
   /// At most so many calls (at least 1) are served at once: from before their arguments are decoded
-  /// until they are answered, or would be if somebody still waited. So they count while the future
+  /// until they are answered, or would be if a caller still waited. So they count while the future
   /// that a method has returned is pending, and not while they wait for a thread.
   [[nodiscard]] MethodRules limit_calls(std::int64_t calls) const;
   /// The calls that are served at once have at most so many bytes (at least 1) of arguments,

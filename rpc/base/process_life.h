@@ -9,7 +9,7 @@ namespace sinew::internal {
 
 /// What fork() and exit() make of the threads that work for workers.
 ///
-/// *fork()*: the child has none of them, and may find any of their locks held for ever. What
+/// *fork()*: the child has none of them, and may find any of their locks held permanently. What
 /// belongs to the parent says so there at once, and is never destroyed.
 ///
 /// *exit()* destroys what is static while other threads run, and these crash when they come across

@@ -43,7 +43,7 @@ class Trace {
   };
   /// Whether spans of that call are written: its other end decides likewise.
   bool has(CallId call) const;
-  /// A part of a call. Parts of one call make one track, whoever has written them.
+  /// A part of a call. Parts of one call make one track, whichever threads have written them.
   void part(CallId call, std::string_view name, Clock::TimePoint begin, Clock::TimePoint end);
   /// Work of the calling thread.
   void work(std::string_view name, Clock::TimePoint begin, Clock::TimePoint end);

@@ -23,8 +23,7 @@ class RetryRules;
 /// What a call does that finds no room on its way.
 enum class WhenFull { kFail, kWait };
 
-/// Writes one call and sends it: the untyped half of rpc_sync, rpc_async and remote. Not
-/// thread-safe.
+/// Writes one call and sends it: the untyped half of call(), async() and remote(). Not thread-safe.
 class CallBuilder {
  public:
   /// Throws kFailedPrecondition for an invalid peer or a worker that was shut down,

@@ -17,7 +17,7 @@ using std::chrono::nanoseconds;
 
 // Until it is known who of two is out.
 constexpr nanoseconds kJudgingTime = std::chrono::seconds(3);
-// For the last word to whoever holds the list.
+// For the goodbye to the registrar.
 constexpr nanoseconds kEndTime = std::chrono::milliseconds(500);
 // What is longer has no end.
 constexpr nanoseconds kLongestGather = std::chrono::hours(24 * 365);
@@ -339,7 +339,8 @@ Future<Membership::Values> Membership::gather(const Turn& turn, Values names,
     MutexLock lock(mutex_);
     gatherings_[key] = {key, names, Clock::system().now()};
   }
-  // After what has been told of this worker before: whoever hears of an end may ask why.
+  // After earlier events of this worker were delivered: a caller that is told of an end may ask
+  // why.
   registry->gather(key, std::move(names), given(value), std::min(timeout, kLongestGather),
                    [weak = weak_from_this(), own, turn, key](absl::StatusOr<Values> came) {
                      const auto membership = weak.lock();

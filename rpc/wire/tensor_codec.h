@@ -34,9 +34,9 @@ void encode_tensor_to(const at::Tensor& tensor, const c10::Device& target,
                       proto::Tensor& description, EncodeContext& context);
 
 /// The tensor of a description, with memory of its own: the payload's, if that was received into a
-/// block of the receive pool that nobody else has. Otherwise memory that the payload refers to is
-/// free again when this returns. Takes the payload out of the context. A tensor for a device is on
-/// its way there, ordered before later work of this thread's current stream. Throws RpcError
+/// block of the receive pool that has no other holder. Otherwise memory that the payload refers to
+/// is free again when this returns. Takes the payload out of the context. A tensor for a device is
+/// on its way there, ordered before later work of this thread's current stream. Throws RpcError
 /// kInvalidArgument for a description that does not hold together, before anything is allocated, or
 /// kResourceExhausted where it passes the context's limits or the machine's memory.
 at::Tensor decode_tensor(const proto::Tensor& description, DecodeContext& context,

@@ -31,8 +31,8 @@ class WorkerCore;
 /// How often peers are asked whether they live, and for how long they need not answer.
 LeaseTerms terms_of(const WorkerOptions& options);
 
-/// Whom one worker is linked with, and who is lost. Whoever asks why a peer was taken for lost
-/// finds here what follows, and in link/link.h what led to it. Thread-safe.
+/// Whom one worker is linked with, and who is lost. For why a peer was taken for lost: what follows
+/// is here, what led to it is in link/link.h. Thread-safe.
 class WorkerLinks {
  public:
   explicit WorkerLinks(WorkerCore& core);

@@ -110,7 +110,7 @@ void EtcdRegistry::claim(const Claim& claim) {
                [this](absl::StatusOr<pb::TxnResponse> claimed) {
                  if (state_ != MembershipState::kJoining || has_claimed_) return;
                  if (!claimed.ok() || !claimed->succeeded()) {
-                   // Somebody was faster, or the lease has ended: look again.
+                   // Another worker was faster, or the lease has ended: look again.
                    if (claimed.ok() || claimed.status().code() == absl::StatusCode::kNotFound) {
                      return look();
                    }

@@ -60,7 +60,7 @@ ListEffects EtcdList::reset(const std::vector<KeyValue>& kvs, Time now) {
 
 ListEffects EtcdList::apply(const std::vector<Event>& events, Time now) {
   ListEffects out;
-  // Why somebody is gone comes with its key's end.
+  // The reason why a member is gone comes with the end of its key.
   for (const Event& event : events) {
     if (event.type() == Event::PUT) note_gone(event.kv());
   }
@@ -117,7 +117,7 @@ void EtcdList::erase(const KeyValue& kv, Time now, ListEffects& out) {
       world_names_.reset();
       return;
     case Kind::kMember:
-      // It may be told after this worker has come back.
+      // The notice may arrive after this worker has returned.
       if (part.id == options_.self && kv.mod_revision() < returned_) return;
       return erase_member(part.id, now, out);
     case Kind::kGone:

@@ -61,7 +61,7 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
     Contact contact;
     std::shared_ptr<RegistryChannel> channel;
   };
-  /// Somebody who wants to know whether this worker is in.
+  /// A client that wants to know whether this worker is a member.
   struct Doubt {
     /// The question whose answer it waits for.
     std::uint64_t asked = 0;
@@ -129,7 +129,7 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
   bool is_silent_ = false;
   registry::RegistryClient client_;
   absl::Status over_because_;
-  /// Who answers; none: nobody does.
+  /// The incarnation that answers; none: there is no answer.
   Incarnation connected_;
   /// To that one, where it is another worker; and connections that are being opened, by number.
   std::shared_ptr<RegistryChannel> channel_;

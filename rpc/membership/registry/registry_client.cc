@@ -16,7 +16,7 @@ namespace {
 // Before a join or a gather gives up.
 constexpr Time kLastAsk = std::chrono::milliseconds(500);
 
-/// Gathers of the whole job go on while nobody holds the list.
+/// Gathers of the whole job go on while the registrar is away.
 bool outlasts_absence(const Enter& gather) { return gather.names.empty(); }
 
 }  // namespace
@@ -80,7 +80,7 @@ void RegistryClient::ask_for_place(ClientEffects& out) const {
 
 void RegistryClient::beat(ClientEffects& out) {
   next_beat_ = clock_.time() + beat_;
-  // Whoever gives up says who is missing then.
+  // Asked once before the end: so the error can name the missing workers.
   const Time last = ends_joining_ - kLastAsk;
   const bool is_late = state_ == State::kJoining && clock_.time() < last && next_beat_ > last;
   if (is_late) next_beat_ = last;
@@ -349,7 +349,7 @@ ClientEffects RegistryClient::gather(std::string key, std::vector<std::string> n
   const std::uint64_t id = next_id_++;
   const Enter request{id, std::move(key), std::move(names), std::move(value)};
   pending_[id] = {request, time + timeout, timeout, ""};
-  // Whoever gives up says who is missing then.
+  // Asked once before the end: so the error can name the missing workers.
   next_beat_ = std::min(next_beat_, time + timeout - std::min(kLastAsk, timeout / 2));
   if (state_ == State::kMember || (state_ == State::kSuspected && outlasts_absence(request))) {
     ask(request, out);

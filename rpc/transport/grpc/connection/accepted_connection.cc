@@ -131,7 +131,7 @@ void AcceptedConnection::attach(StreamKind kind, std::unique_ptr<ServerCall> cal
   stream->start_read();
 }
 
-// Its opener sends something as soon as it has the answer: so the answer has come.
+// Its opener sends something as soon as it has the answer: so the answer has arrived.
 void AcceptedConnection::come_up(grpc::ByteBuffer message) {
   if (!announce_up(ConnectionEnds::Role::kAcceptor)) return;
   end_handshake();

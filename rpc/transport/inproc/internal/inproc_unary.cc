@@ -142,7 +142,7 @@ void InprocCore::notify_unary_cancelled(const std::shared_ptr<InprocUnaryState>&
 absl::StatusOr<Frame> InprocCore::wait_unary(const std::shared_ptr<InprocUnaryState>& call,
                                              std::chrono::nanoseconds timeout) {
   const auto now = std::chrono::steady_clock::now();
-  // Not now + timeout, which overflows for a timeout that means for ever.
+  // Not now + timeout, which overflows for a timeout that means no limit.
   const auto deadline =
       timeout > std::chrono::hours(24) ? now + std::chrono::hours(24) : now + timeout;
   MutexLock lock(mutex_);
