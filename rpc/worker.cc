@@ -84,7 +84,7 @@ Future<Peer> Worker::wait_for_async(std::string_view name,
 void Worker::barrier(std::chrono::nanoseconds timeout) const { barrier({}, timeout); }
 
 void Worker::barrier(std::vector<std::string> names, std::chrono::nanoseconds timeout) const {
-  if (!core().is_running()) internal::throw_error(core().ended("it meets nobody any more"));
+  if (!core().is_running()) internal::throw_error(core().ended("it meets no worker any more"));
   if (const absl::Status evicted = core().evicted(); !evicted.ok()) internal::throw_error(evicted);
   if (names.empty()) {
     for (const WorkerInfo& worker : core().live_workers()) names.push_back(worker.name);

@@ -82,7 +82,7 @@ class Stream {
     if (reader_ != nullptr) reader_->stop("the stream is not read any more");
     if (source_ != nullptr && !source_->was_sent()) {
       source_->stop(std::make_exception_ptr(
-          RpcError(ErrorCode::kCancelled, "nobody reads the stream: it was not sent")));
+          RpcError(ErrorCode::kCancelled, "the stream is not read: it was not sent")));
     }
   }
 

@@ -264,7 +264,7 @@ void AutogradManager::search(const std::shared_ptr<Search>& search) {
       for (const EdgeId& edge : edges) {
         if (worker != services_.self().incarnation && search->asked.insert(edge).second) continue;
         throw RpcError(ErrorCode::kInternal,
-                       absl::StrFormat("nobody knows what lies behind edge %d of message %d",
+                       absl::StrFormat("no worker knows what is behind edge %d of message %d",
                                        edge.index, edge.message));
       }
     }

@@ -387,7 +387,7 @@ std::string BackwardPass::describe_wait() const {
   std::vector<std::string> waits;
   if (part_.missing() > 0) {
     waits.push_back(absl::StrFormat(
-        "no gradients have come for %d of the messages with tensors that this worker has sent",
+        "no gradients have arrived for %d of the messages with tensors that this worker has sent",
         part_.missing()));
   }
   switch (part_.wait()) {

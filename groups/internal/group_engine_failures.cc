@@ -104,7 +104,7 @@ void GroupEngine::time_out(Id id) {
                                   seconds_text(operation.timeout.value_or(setup_.timeout)));
   if (pending->number == 0) {
     absl::StrAppend(&text, operation.peer < 0
-                               ? ": nobody has sent anything of that tag, type and size"
+                               ? ": no rank has sent anything of that tag, type and size"
                                : absl::StrCat(": ", member_text(operation.peer),
                                               " has not come, or with another tag, type or size"));
     return fail(absl::DeadlineExceededError(text));

@@ -158,8 +158,8 @@ std::string CheckpointManifest::difference(const CheckpointManifest& mine) const
   }
   if (fault.empty() && kept != mine.kept) {
     fault = absl::StrFormat(
-        "beside the parameters it has the tensors [%s], and this optimizer has [%s] here: see "
-        "DistributedOptimizer::keep()",
+        "in addition to the parameters it has the tensors [%s], and this optimizer has [%s] here: "
+        "see DistributedOptimizer::keep()",
         absl::StrJoin(kept, ", "), absl::StrJoin(mine.kept, ", "));
   }
   return fault;

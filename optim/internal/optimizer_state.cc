@@ -224,7 +224,7 @@ void OptimizerState::check_same(const ParametersByGroup& groups) const {
 void OptimizerState::bind(const Binding& binding, const std::optional<ParametersByGroup>& groups) {
   if (groups) check_same(*groups);
   if (binding < binding_) {
-    throw RpcError(ErrorCode::kAborted, "the optimizer was rebound by somebody else meanwhile");
+    throw RpcError(ErrorCode::kAborted, "the optimizer was rebound by another trainer meanwhile");
   }
   binding_ = binding;
 }

@@ -295,10 +295,10 @@ absl::Status LinkRunner::check_limits_locked(const OutgoingFrame& frame) const {
                         peer_.name, frame.payloads, limits.max_payloads));
   }
   if (frame.envelope_bytes > limits.max_envelope_bytes) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "a message to worker '%s' has %d bytes beside its tensors, and the limit is %d: pass bulk "
-        "data as tensors",
-        peer_.name, frame.envelope_bytes, limits.max_envelope_bytes));
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("a message to worker '%s' has %d bytes apart from its tensors, and the "
+                        "limit is %d: pass bulk data as tensors",
+                        peer_.name, frame.envelope_bytes, limits.max_envelope_bytes));
   }
   return absl::OkStatus();
 }

@@ -151,7 +151,7 @@ absl::Status LinkTable::check_stranger(const proto::Hello& said, const WorkerInf
   drop_unused_guests();
   if (count_guests() < kMaxGuests) return absl::OkStatus();
   return no(Refusal::kNotListeningYet,
-            "too many workers that are no members have come; try again later");
+            "too many workers that are no members have connected; try again later");
 }
 
 std::size_t LinkTable::count_guests() const {

@@ -133,11 +133,11 @@ void Membership::on_state(MembershipState state, const absl::Status& why) {
     case MembershipState::kJoining:
       return;
     case MembershipState::kMember:
-      if (was_away) options_.on_warning("whoever holds the list of members answers again");
+      if (was_away) options_.on_warning("the registrar answers again");
       return on_in();
     case MembershipState::kSuspected:
       return options_.on_warning(
-          absl::StrCat("nobody can join or be missed for now: ", why.message()));
+          absl::StrCat("no worker can join or be evicted for now: ", why.message()));
     case MembershipState::kEvicted:
       options_.on_removed(why);
       left_.try_set_value();

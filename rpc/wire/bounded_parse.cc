@@ -39,11 +39,11 @@ class PartCounter {
     while (const std::uint32_t tag = in_.ReadTag()) {
       if (absl::Status walked = field(type, tag, depth); !walked.ok()) return walked;
       if (parts_ > kMaxMessageParts) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("the message has more than ", kMaxMessageParts,
-                         " values, texts and other parts beside its tensors: pass long lists of "
-                         "numbers as vectors of integers or reals, which travel packed as one "
-                         "part, and bulk data as tensors"));
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "the message has more than ", kMaxMessageParts,
+            " values, texts and other parts apart from its tensors: pass long lists of "
+            "numbers as vectors of integers or reals, which travel packed as one "
+            "part, and bulk data as tensors"));
       }
       if (items_ > kMaxPackedItems) {
         return absl::ResourceExhaustedError(

@@ -203,8 +203,9 @@ void WorkerCore::say_if_open() const {
   if (is_closed || says_job_token(process_environment())) return;
   static std::once_flag once;
   std::call_once(once, [this] {
-    log(absl::StrCat("job '", options_.job, "' has no token (", kJobToken, "): whoever reaches ",
-                     address_, " can join it and call its methods"));
+    log(absl::StrCat("job '", options_.job, "' has no token (", kJobToken,
+                     "): every process that reaches ", address_,
+                     " can join it and call its methods"));
   });
 }
 

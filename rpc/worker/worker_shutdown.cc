@@ -245,7 +245,7 @@ absl::Status WorkerCore::check_job(const std::vector<std::string>& purposes) {
   if (lost.empty()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       "worker '", self_.name,
-      "' has nobody left to serve, and the job is not done: ", absl::StrJoin(lost, "; ")));
+      "' has no worker left to serve, and the job is not done: ", absl::StrJoin(lost, "; ")));
 }
 
 void WorkerCore::serve_until_the_end() {

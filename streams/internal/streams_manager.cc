@@ -135,7 +135,7 @@ void StreamsManager::on_carrier_failed(const std::string& id) {
       is_lost
           ? reader_lost(reader)
           : absl::CancelledError(
-                "nobody reads the stream: the message that carried it failed, or was not sent")));
+                "the stream is not read: the message that carried it failed, or was not sent")));
 }
 
 void StreamsManager::on_never_begun(const std::string& id) {

@@ -78,7 +78,7 @@ void EtcdList::note_gone(const KeyValue& kv) {
   const Layout::Part part = layout_.parse(kv.key());
   if (part.kind != Kind::kGone) return;
   proto::EtcdGone gone;
-  if (!gone.ParseFromString(kv.value())) gone.set_reason("somebody has said so");
+  if (!gone.ParseFromString(kv.value())) gone.set_reason("another worker has reported it");
   const bool is_known = gone.why() <= static_cast<std::uint32_t>(kLastOfList);
   gone_[part.id] = {is_known ? static_cast<Gone>(gone.why()) : Gone::kUnknown, gone.reason()};
 }
@@ -154,7 +154,7 @@ void EtcdList::erase_member(Incarnation id, Time now, ListEffects& out) {
     if (gone != gone_.end()) return put_gone(id, out);
     const bool may_return = is_returning(now);
     out.push_back(SelfGone{!may_return, Gone::kSilent,
-                           "etcd has ended this worker's lease, or somebody has deleted its key"});
+                           "etcd has ended this worker's lease, or its key was deleted"});
     return;
   }
   if (members_.count(id) == 0) return;

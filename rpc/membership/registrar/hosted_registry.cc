@@ -38,12 +38,12 @@ absl::Status refuse_nobody(const SelfDescription& self, const proto::Hello& said
 std::string hint_for(const Rendezvous& place) {
   if (place.kind == Rendezvous::Kind::kFile || place.kind == Rendezvous::Kind::kInproc) {
     return place.world_size > 0 ? "; rank 0 founds the job: start it"
-                                : "; who may found the job is to be started";
+                                : "; start a worker that may found the job";
   }
   return place.world_size > 0
              ? "; rank 0 listens there: start it, or correct the rendezvous address"
-             : "; whoever founds the job listens there (rank 0, or found_job = kAlways): start it, "
-               "or correct the rendezvous address";
+             : "; the worker that founds the job listens there (rank 0, or found_job = kAlways): "
+               "start it, or correct the rendezvous address";
 }
 
 /// The process that answers there is not of this job, or does not want this worker: another try is
@@ -259,7 +259,7 @@ void HostedRegistry::end_dials() { end_dials_before(next_dial_); }
 void HostedRegistry::end_dials_before(std::uint64_t number) {
   bool are_ended = false;
   for (auto each = dials_.begin(); each != dials_.end() && each->first < number;) {
-    each->second.channel->close(absl::UnavailableError("nobody answered in time"));
+    each->second.channel->close(absl::UnavailableError("no answer in time"));
     each = dials_.erase(each);
     are_ended = true;
   }

@@ -107,7 +107,7 @@ absl::StatusOr<Acceptor::Accepted> Registrar::accept(const proto::Hello& said) {
     if (!is_same || asker.incarnation == options_.own_worker) {
       return refused(
           Refusal::kNotAllowed,
-          absl::StrFormat("this incarnation of worker '%s' is somebody else", asker.name));
+          absl::StrFormat("this incarnation of worker '%s' is another process", asker.name));
     }
     known.name = asker.name;
     known.number = ++connections_;

@@ -160,7 +160,7 @@ void RegistryClient::go_away(ClientEffects& out) {
 
 absl::Status RegistryClient::absence() const {
   return away_error(absl::StrCat(
-      registrar_text(), " does not answer: nobody can join or be missed until it is back"));
+      registrar_text(), " does not answer: no worker can join or be evicted until it is back"));
 }
 
 void RegistryClient::fail_for_absence(bool all, ClientEffects& out) {
@@ -215,7 +215,7 @@ void RegistryClient::time_out(ClientEffects& out) {
     ask(Leave{}, out);
     std::string why = waits_because_;
     if (why.empty()) {
-      why = absl::StrCat("nobody answered at ", options_.address,
+      why = absl::StrCat("no answer at ", options_.address,
                          nobody_because_.empty() ? "" : absl::StrCat(" (", nobody_because_, ")"),
                          options_.hint);
     }

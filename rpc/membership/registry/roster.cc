@@ -500,7 +500,7 @@ std::string Roster::why_waits(const WorkerInfo& wanted) const {
     return absl::StrCat(shown(*holder), " has its name or rank, and may be lost");
   }
   if (!is_settled_) return "the registrar has begun a moment ago, and hears who comes back";
-  if (is_founded_) return "there is no free rank, or somebody else waits for it";
+  if (is_founded_) return "there is no free rank, or another worker waits for it";
   std::vector<std::string> missing;
   for (std::int32_t rank = 0; rank < options_.world_size && missing.size() < 8; ++rank) {
     const bool is_here = std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& each) {
@@ -509,7 +509,7 @@ std::string Roster::why_waits(const WorkerInfo& wanted) const {
     if (!is_here) missing.push_back(std::to_string(rank));
   }
   return absl::StrCat(waiting_.size(), " of ", options_.world_size,
-                      " workers have come; missing ranks: ", absl::StrJoin(missing, ", "));
+                      " workers have arrived; missing ranks: ", absl::StrJoin(missing, ", "));
 }
 
 }  // namespace sinew::internal::registry

@@ -90,7 +90,7 @@ struct MeetingPlace::Meeting {
     if (!refusal.ok()) return refusal;
     if (is_outside()) {
       return absl::UnavailableError(
-          "nobody is at the peer's Unix socket; it may be in another namespace of networks");
+          "no process is at the peer's Unix socket; it may be in another network namespace");
     }
     return absl::UnavailableError(listener.valid()
                                       ? "the peer did not come to the Unix socket in time"

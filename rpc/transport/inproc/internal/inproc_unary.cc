@@ -92,7 +92,7 @@ void InprocCore::start_unary(const std::shared_ptr<InprocUnaryState>& call,
   if (listener == listeners_.end() || listener->second->unary_handler == nullptr) {
     call->finished = true;
     call->status = listener == listeners_.end()
-                       ? absl::UnavailableError(absl::StrCat("nobody listens at ", address))
+                       ? absl::UnavailableError(absl::StrCat("nothing listens at ", address))
                        : absl::UnimplementedError(absl::StrCat(address, " takes no unary calls"));
     return;
   }
