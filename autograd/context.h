@@ -91,11 +91,12 @@ class ContextScope {
 /// that they depend on, on all workers, and adds them to what the context has. Blocks until every
 /// worker is done. When it throws, what the failed pass has added is taken back on all workers, and
 /// the context can be used on. Throws RpcError:
-///   kInvalidArgument for roots that are none (the text names the root and what is wrong with it),
-///   kNotFound for a context that has ended, or that this worker does not have,
-///   kFailedPrecondition when another pass of the context runs,
-///   kUnavailable when a worker that takes part is lost, kDeadlineExceeded after the timeout,
-///   and what a function of the graph threw: the text and peer() name the worker.
+/// - kInvalidArgument: roots that are none (the text names the root and what is wrong with it);
+/// - kNotFound: the context has ended, or this worker does not have it;
+/// - kFailedPrecondition: another pass of the context runs;
+/// - kUnavailable: a worker that takes part is lost;
+/// - kDeadlineExceeded: the timeout has passed;
+/// - what a function of the graph threw; the text and peer() name the worker.
 void backward(const Context& context, const std::vector<at::Tensor>& roots,
               const BackwardOptions& options = {});
 /// The same, by a worker that takes part in a context of another worker, e.g. in a handler.

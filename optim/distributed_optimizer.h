@@ -78,14 +78,18 @@ class DistributedOptimizer {
   ///     name optimizer = optimizer.rebind(net.call<&app::Net::parameters>(), options); const auto
   ///     done = optimizer.load("run7").note;                  // all owners go back to it
   ///
-  /// `groups` are all parameters, as when it was made: where the owner lives the same ones, and its
-  /// part stays as it is (its options too); where it is another worker, a part is made anew, with
-  /// these options, until load() says more. From now on owners refuse (kAborted) the steps of all
-  /// other handles, those that are under way too, and the result refuses contexts that this worker
-  /// had begun before: pass it to the other trainers. So nothing that was computed with the lost
-  /// parameters gets into those that take their place. Blocks. Throws RpcError kInvalidArgument for
-  /// other parameters at an owner that lives, kAborted when another trainer rebinds it at the same
-  /// time, and as the constructor does. It may then be called again.
+  /// `groups` are all parameters, as when it was made. Where the owner lives they are the same
+  /// ones, and its part stays as it is (its options too). Where it is another worker, a part is
+  /// made anew, with these options, until load() says more.
+  ///
+  /// From now on owners refuse (kAborted) the steps of all other handles, those that are under way
+  /// too, and the result refuses contexts that this worker had begun before: pass it to the other
+  /// trainers. So nothing that was computed with the lost parameters gets into those that take
+  /// their place.
+  ///
+  /// Blocks. Throws RpcError kInvalidArgument for other parameters at an owner that lives, kAborted
+  /// when another trainer rebinds it at the same time, and as the constructor does. It may then be
+  /// called again.
   DistributedOptimizer rebind(const std::vector<ParameterGroup>& groups,
                               const CallOptions& call = {}) const;
   DistributedOptimizer rebind(std::vector<RRef<at::Tensor>> parameters, Options options,
@@ -142,11 +146,13 @@ class DistributedOptimizer {
 
   /// Has each owner save the parameters, their state, the learning rates and what keep() has named
   /// into a folder below the root that it serves (serve_checkpoints()), and read it again. When all
-  /// have, they forget older checkpoints: see SaveOptions. What an owner saves is from between two
-  /// steps; make sure that no trainer steps meanwhile if the parts of all owners must be from
-  /// between the same two steps. A folder is for one optimizer; of its trainers several may save at
-  /// once, also one whose time limit is over and that tries again: each gets a number of its own.
-  /// When it throws, earlier checkpoints are still there. Blocks.
+  /// have, they forget older checkpoints: see SaveOptions. When it throws, earlier checkpoints are
+  /// still there. Blocks.
+  ///
+  /// What an owner saves is from between two steps. Make sure that no trainer steps meanwhile if
+  /// the parts of all owners must be from between the same two steps. A folder is for one
+  /// optimizer. Several of its trainers may save at once, also one that tries again after its time
+  /// limit: each gets a number of its own.
   Checkpoint save(const std::string& folder, const SaveOptions& how = {},
                   const CallOptions& options = {}) const;
   /// The same; blocks only until all owners have a copy of what they save. Steps that begin then
@@ -155,13 +161,16 @@ class DistributedOptimizer {
   Future<Checkpoint> save_async(const std::string& folder, const SaveOptions& how = {},
                                 const CallOptions& options = {}) const;
   /// Restores the last checkpoint of which all owners have their part unharmed, or the one of this
-  /// number, with the options (rate, decay, ...) that were saved; but an optimizer that has what
-  /// cannot be switched on later (see set_options()) does not do without. Owners know theirs by
-  /// their names, and the order of their parameters. All of them read and check all before one
-  /// changes anything: when it throws, no owner has changed anything, unless an owner was lost
-  /// between the two. kNotFound when there is no checkpoint, kDataLoss when those that there are
-  /// have been damaged, kFailedPrecondition when it is of another optimizer or of other tensors:
-  /// the text names the owner and the file. Blocks.
+  /// number, with the options (rate, decay, ...) that were saved. What cannot be switched on later
+  /// (see set_options()) stays on where this optimizer has it. Owners know theirs by their names,
+  /// and the order of their parameters.
+  ///
+  /// All of them read and check all before one changes anything: when it throws, no owner has
+  /// changed anything, unless an owner was lost between the two. Blocks. Throws RpcError:
+  /// - kNotFound: there is no checkpoint;
+  /// - kDataLoss: all that there are have been damaged;
+  /// - kFailedPrecondition: it is of another optimizer or of other tensors; the text names the
+  ///   owner and the file.
   Checkpoint load(const std::string& folder, const CallOptions& options = {}) const;
   Checkpoint load(const std::string& folder, std::uint64_t number,
                   const CallOptions& options = {}) const;

@@ -71,12 +71,15 @@ class Publication {
   bool valid() const { return core_ != nullptr; }
 
   /// Copies the tensors, wherever they are, and returns: they may be changed again, but not before.
-  /// The rest, a checksum above all, is done by the worker's threads. A version that comes while
-  /// that is done for others takes the place of one that waits. Returns its number, which is
-  /// greater than that of any version before, by this writer or by one before it that a reader has
-  /// told of. (Should that reader come later, the version gets a greater one.) Throws RpcError
-  /// kInvalidArgument, which names the tensor, for an empty dict, an undefined tensor and elements
-  /// that do not travel; kResourceExhausted where there is no memory.
+  /// The rest, such as a checksum, is done by the worker's threads. A version that arrives while
+  /// that is done for others takes the place of one that waits.
+  ///
+  /// Returns its number. It is greater than that of any version before, by this writer or by an
+  /// earlier one that a reader has told of. (Should that reader come later, the version gets a
+  /// greater one.)
+  ///
+  /// Throws RpcError kInvalidArgument, which names the tensor, for an empty dict, an undefined
+  /// tensor and elements that do not travel; kResourceExhausted where there is no memory.
   std::uint64_t publish(const StateDict& tensors) const;
   PublicationStatus status() const;
 

@@ -21,6 +21,7 @@
 /// after each co_await on the executor that it has run on: in a handler, that of its worker.
 /// Outside of one it goes on where callbacks of the awaited future run: on the executor of the
 /// worker that the future comes from, or, if it comes from none, on the thread that completes it.
+///
 /// Its CallContext, its autograd context (ContextScope, also one that is open across a co_await)
 /// and LibTorch's modes (NoGradGuard, InferenceMode) go with it; the thread that it leaves gets
 /// back what it had. Locks of a mutex and guards of streams do not: end their scopes before. What

@@ -35,7 +35,7 @@ struct MemberEvent {
     kLost,
     /// It has said goodbye (a graceful shutdown).
     kLeft,
-    /// This worker itself is out of the job: see Worker::rejoin().
+    /// This worker itself was evicted: see Worker::rejoin().
     kEvicted,
   };
 

@@ -4,7 +4,7 @@
 
 namespace sinew {
 
-/// Why a worker is out of its job, or lost to another one.
+/// Why a worker is no member any more, or is lost for another one.
 enum class Gone : std::uint8_t {
   /// It left or was lost while the one who says so did not hear of it.
   kUnknown,

@@ -35,7 +35,7 @@ class Trace {
   /// Null: none is written.
   static Trace* of_process();
 
-  /// A call in the whole job: who has made it, at whom, and its number among those.
+  /// A call in the whole job: its caller, its callee, and its number among those.
   struct CallId {
     std::uint64_t caller = 0;
     std::uint64_t callee = 0;

@@ -69,7 +69,7 @@ class Membership final : public std::enable_shared_from_this<Membership> {
              Scheduler& scheduler);
   ~Membership() { close(); }
 
-  /// Done when this worker is a member and the directory has everybody. Call it once, when the
+  /// Done when this worker is a member and the directory has all members. Call it once, when the
   /// worker accepts. kDeadlineExceeded names the missing ranks, or what was tried in vain;
   /// kAlreadyExists, kFailedPrecondition (another job, another kind of world), kInvalidArgument:
   /// refused; kPermissionDenied, kUnauthenticated.
@@ -85,13 +85,13 @@ class Membership final : public std::enable_shared_from_this<Membership> {
   std::string absence() const;
   /// This worker, with the rank that it was given.
   WorkerInfo self() const;
-  /// Of a fixed world, by rank: who had it when this worker came in. Empty in open membership.
+  /// Of a fixed world, by rank: which worker had it when this one joined. Empty in open membership.
   std::vector<std::string> world_names() const;
-  /// The member of the lowest rank, with whom all others keep a lease; no name before this worker
+  /// The member of the lowest rank, with which all others keep a lease; no name before this worker
   /// has joined.
   WorkerInfo coordinator() const;
 
-  /// The link with that incarnation has ended for good. `has_ended`: so has its process, for
+  /// The link with that incarnation has ended permanently. `has_ended`: so has its process, for
   /// certain. `reason`: for others.
   void on_worker_lost(const WorkerInfo& worker, bool has_ended, std::string reason);
   /// A member does not answer, or has ended the link: it is lost, or this worker is. Finds out

@@ -83,11 +83,12 @@ class ConnectionHandler {
   virtual void on_frames(const std::shared_ptr<Connection>& connection, Lane lane,
                          std::vector<Frame> frames) = 0;
   /// A frame has been read whose payloads (or envelope) are large enough to travel outside of the
-  /// lane; on_frames follows when they are complete. Nothing has been granted, fetched or allocated
-  /// for them so far, and nothing is kept of them if this returns an error. kResourceExhausted:
-  /// on_lost follows with it. Any other: the connection goes down with it. `size_bytes` is
-  /// Frame::size_bytes() of the whole frame. Frames that were sent before this one may be delivered
-  /// after this call.
+  /// lane; on_frames follows when they are complete.
+  ///
+  /// Nothing has been granted, fetched or allocated for them so far, and nothing is kept of them if
+  /// this returns an error. kResourceExhausted: on_lost follows with it. Any other: the connection
+  /// goes down with it. `size_bytes` is Frame::size_bytes() of the whole frame. Frames that were
+  /// sent before this one may be delivered after this call.
   virtual absl::Status on_announced(const std::shared_ptr<Connection>& connection, Lane lane,
                                     absl::string_view header, std::uint64_t size_bytes,
                                     std::size_t payloads);

@@ -68,7 +68,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   Membership& membership() { return *membership_; }
 
   MemberEvents& member_events() { return member_events_; }
-  /// Whom this worker is linked with, and who is lost.
+  /// The links of this worker, and which peers are lost.
   WorkerLinks& links() { return *links_; }
   ConnectRequests& connect_requests() { return *connect_requests_; }
   /// Of this worker's list of members; no name before it has joined.

@@ -155,7 +155,7 @@ struct HostedStart {
   /// Takes a connection of one that asks for the registrar; once the worker joins.
   std::function<absl::StatusOr<Acceptor::Accepted>(const proto::Hello& said)> accept;
 };
-/// `lease`: who is not heard for so long is lost; `beat`: how often this worker is heard.
+/// `lease`: a member that is not heard for so long is lost; `beat`: how often this worker is heard.
 HostedStart hosted_registry(const MembershipOptions& options, SelfDescription self,
                             std::chrono::nanoseconds lease, std::chrono::nanoseconds beat,
                             std::unique_ptr<RegistrarSeat> seat, Transport& transport,

@@ -72,7 +72,7 @@ class RegistryClient {
   void note_nobody(std::string why) { nobody_because_ = std::move(why); }
   /// The process at the address refuses this worker: its join has failed.
   ClientEffects refuse(const absl::Status& why, Time now);
-  /// The link with a member has ended for good.
+  /// The link with a member has ended permanently.
   ClientEffects lost(Incarnation member, const std::string& reason, Time now);
   ClientEffects tick(Time now);
 

@@ -73,7 +73,7 @@ struct Leave {
   bool is_abrupt = false;
 };
 
-/// "My link with that member has ended for good."
+/// "My link with that member has ended permanently."
 struct Report {
   Incarnation about;
   std::string reason;
@@ -104,7 +104,7 @@ struct List {
   Version version;
   JobInstance instance;
   std::vector<Record> members;
-  /// Members may still come back to this registrar: who is missing here is not lost yet.
+  /// Members may still come back to this registrar: one that is missing here is not lost yet.
   bool is_returning = false;
 };
 
@@ -144,7 +144,7 @@ struct Refused {
   absl::Status why;
 };
 
-/// The asker is no member, for good.
+/// The asker is no member, permanently.
 struct Out {
   Gone why = Gone::kUnknown;
   std::string reason;
