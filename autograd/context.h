@@ -29,7 +29,7 @@ struct BackwardOptions {
 };
 
 /// While it lives, calls that this thread makes record how their tensors depend on each other
-/// across workers, so that backward() can follow. That goes for call(), async(), remote() and
+/// across workers, so that backward() can follow. That holds for call(), async(), remote() and
 /// to_here(), for the calls that their handlers make in turn, and for continuations of futures.
 /// Gradients are collected in the context, on the worker of each leaf; `.grad` is never touched.
 ///

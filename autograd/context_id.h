@@ -10,13 +10,13 @@
 
 namespace sinew::autograd {
 
-/// Names a context in the whole job. A value type; can be an argument of a call, and whoever is
-/// given it can take part.
+/// Names a context in the whole job. A value type. It can be an argument of a call, and a worker
+/// that receives it can take part.
 struct ContextId {
   /// Of the worker that made it.
   Incarnation creator;
   std::uint64_t serial = 0;
-  /// Cannot be guessed: nobody takes part in a context, or has a say in it, by counting.
+  /// Cannot be guessed, so no worker can take part in a context, or end it, by counting numbers up.
   std::uint64_t secret = 0;
 
   friend bool operator==(const ContextId& a, const ContextId& b) {

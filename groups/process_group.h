@@ -64,13 +64,17 @@ struct GroupCallOptions {
 /// belong to the operation until it is done: neither read nor written meanwhile. Gradients are not
 /// recorded.
 ///
-/// All functions throw RpcError, and futures fail with one: kInvalidArgument when tensors or ranks
-/// make no sense or the ranks do not agree about types and sizes (all of them are told, and the
-/// text says who differs), kUnimplemented for what the backend has not (docs/groups.md has the
-/// table), kDeadlineExceeded when the time limit has passed (the text names the ranks that have
-/// not come, where that can be told), kUnavailable when a member is lost, kCancelled when the group
-/// is destroyed here meanwhile. After the last three the group has failed: each further call says
-/// so at once, with kFailedPrecondition. Destroy it, and make it anew under the same name.
+/// All functions throw RpcError, and futures fail with one:
+/// - kInvalidArgument: tensors or ranks make no sense, or the ranks do not agree about types and
+///   sizes (all of them are told, and the text says which ranks differ);
+/// - kUnimplemented: the backend does not have it (docs/groups.md has the table);
+/// - kDeadlineExceeded: the time limit has passed (the text names the ranks that have not arrived,
+///   where that can be told);
+/// - kUnavailable: a member is lost;
+/// - kCancelled: the group is destroyed here meanwhile.
+///
+/// After the last three the group has failed: each further call fails at once with
+/// kFailedPrecondition. Destroy it, and make it anew under the same name.
 class ProcessGroup {
  public:
   /// An invalid handle.
@@ -89,7 +93,7 @@ class ProcessGroup {
   /// Returns when the tensor can be changed again; the other end may not have it yet.
   void send(const at::Tensor& tensor, int to, int tag = 0,
             const GroupCallOptions& options = {}) const;
-  /// Returns who has sent it. `from` unset: anybody.
+  /// Returns the rank of the sender. `from` unset: any rank.
   int recv(const at::Tensor& tensor, std::optional<int> from = std::nullopt, int tag = 0,
            const GroupCallOptions& options = {}) const;
   Future<void> isend(const at::Tensor& tensor, int to, int tag = 0,
@@ -124,19 +128,20 @@ class ProcessGroup {
   Future<void> scatter_async(const at::Tensor& output, const std::vector<at::Tensor>& inputs,
                              int root, const GroupCallOptions& options = {}) const;
 
-  /// The root gets everybody's input. `outputs`: one for each rank at the root, empty elsewhere.
+  /// The root gets the inputs of all ranks. `outputs`: one for each rank at the root, empty
+  /// elsewhere.
   void gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input, int root,
               const GroupCallOptions& options = {}) const;
   Future<void> gather_async(const std::vector<at::Tensor>& outputs, const at::Tensor& input,
                             int root, const GroupCallOptions& options = {}) const;
 
-  /// Everybody gets everybody's input, all of one size.
+  /// All ranks get the inputs of all ranks, all of one size.
   void all_gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input,
                   const GroupCallOptions& options = {}) const;
   Future<void> all_gather_async(const std::vector<at::Tensor>& outputs, const at::Tensor& input,
                                 const GroupCallOptions& options = {}) const;
 
-  /// Rank i gets the combination of everybody's inputs[i], which may differ in size for different
+  /// Rank i gets the combination of inputs[i] of all ranks, which may differ in size for different
   /// i.
   void reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs,
                       ReduceOp op = ReduceOp::kSum, const GroupCallOptions& options = {}) const;
@@ -156,9 +161,9 @@ class ProcessGroup {
   Future<void> barrier_async(const GroupCallOptions& options = {}) const;
 
   /// A group of some of this one's ranks, in this order. All ranks of this group call it with the
-  /// same ranks and in the same order; who is not among them gets an invalid handle at once. Of
-  /// `options`, `backend` (empty: as this group's), `timeout` and `checks` count. Throws what
-  /// init_process_group() throws.
+  /// same ranks and in the same order; a rank that is not among them gets an invalid handle at
+  /// once. Of `options`, `backend` (empty: as this group's), `timeout` and `checks` count. Throws
+  /// what init_process_group() throws.
   ProcessGroup new_group(const std::vector<int>& ranks, const GroupOptions& options = {}) const;
 
   /// Ends the group at this rank: what is under way fails with kCancelled, at the other ranks with

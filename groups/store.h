@@ -30,12 +30,13 @@ struct StoreCallOptions {
 ///
 /// Keys have 1 to 4096 bytes, values 16 MiB at most. All functions throw RpcError: kInvalidArgument
 /// for other sizes, kDeadlineExceeded with the keys that are missing when the timeout has passed,
-/// kUnavailable when whoever serves the store has ended, kResourceExhausted when it is full,
-/// kFailedPrecondition for an empty handle. A change whose timeout has passed may be made yet.
+/// kUnavailable when the server of the store has ended, kResourceExhausted when it is full,
+/// kFailedPrecondition for an empty handle. A change whose timeout has passed may still be made
+/// later.
 ///
 ///     sinew::Store store = sinew::Store::over();
 ///     store.set("address", "10.0.0.7");
-///     std::string address = store.get("address");  // waits until somebody has set it
+///     std::string address = store.get("address");  // waits until it is set
 class Store {
  public:
   static constexpr std::chrono::nanoseconds kDefaultTimeout = std::chrono::minutes(5);
@@ -50,14 +51,14 @@ class Store {
   static Store in_memory();
   /// In a file at this absolute path, on a file system with locks. It belongs to this user, and no
   /// one else may write it; kPermissionDenied otherwise. `users`: how many processes (or handles
-  /// made by this function) use it; the last one of them that ends removes the file. 0: nobody
-  /// does.
+  /// made by this function) use it; the last one of them that ends removes the file. 0: the file is
+  /// not removed.
   static Store file(const std::string& path, int users = 0);
 
   /// Which end of a TCP store this process is.
   enum class TcpRole {
     /// Listens at the address and serves the others; port 0 takes any. Fails with kAlreadyExists
-    /// when somebody listens there.
+    /// when the address is in use.
     kServer,
     /// Connects to the server, trying again until the timeout.
     kClient,

@@ -13,7 +13,7 @@ class SpawnJob;
 }
 
 /// The processes that start_processes() has started. A thread of its own watches them: the first
-/// that fails ends the others, whether anybody waits or not.
+/// that fails ends the others, even if no thread waits.
 ///
 /// When it is destroyed, processes of the kind kNormal are waited for, as at the end of a program
 /// of Python's multiprocessing; those of the kind kDaemon are ended, and so is all when an

@@ -43,7 +43,7 @@ std::string ProcessEnd::text() const {
     case Kind::kUnknown:
       break;
   }
-  return "ended, and its exit status was taken by somebody else";
+  return "ended, and its exit status was taken by other code";
 }
 
 std::string signal_name(int signal) {

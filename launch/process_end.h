@@ -13,10 +13,10 @@ struct ProcessEnd {
     kSignalled,
     /// It could not be started; `number` is an errno, of the system call `call` if that is known.
     kNotStarted,
-    /// It is gone, and somebody else in the process that started it has taken its exit status: one
+    /// It is gone, and other code in the process that started it has taken its exit status: code
     /// that ignores SIGCHLD, or waits for children that are not its own.
     kUnknown,
-    /// It does not end although it was killed: it hangs in the kernel. Nobody waits for it.
+    /// It does not end although it was killed: it hangs in the kernel. It is not waited for.
     kUnkillable,
   };
 

@@ -29,7 +29,7 @@ namespace {
 constexpr int kMostProcesses = 4096;
 constexpr int kMostNodes = 65536;
 
-/// What init_launch() has found. Never destroyed: whoever spawns may do so to the end.
+/// What init_launch() has found. Never destroyed: processes may be spawned to the end.
 struct LaunchState {
   std::vector<std::string> arguments;
   bool is_daemon = false;
@@ -88,7 +88,7 @@ void check(int nprocs, const SpawnOptions& options) {
   }
 }
 
-/// Where it is ignored nobody learns how a child ended.
+/// Where it is ignored, it cannot be known how a child ended.
 void check_child_signal() {
   struct sigaction action {};
   ::sigaction(SIGCHLD, nullptr, &action);

@@ -35,9 +35,8 @@ struct ClipGradOptions {
 ///
 /// All owners are asked at once for the norms of theirs, and then, if need be, told at once by how
 /// much to scale. Blocks. Throws RpcError; when an owner could not be told, some gradients are
-/// scaled and others are not, and the context is to be given up. kInvalidArgument for an empty
-/// reference, a parameter that is there twice (a weight that is tied is given once), or a norm that
-/// is none.
+/// scaled and others are not: give up the context. kInvalidArgument for an empty reference, a
+/// parameter that is there twice (a weight that is tied is given once), or a norm that is none.
 double clip_grad_norm_(const autograd::Context& context,
                        const std::vector<RRef<at::Tensor>>& parameters, double max_norm,
                        const ClipGradOptions& how = {}, const CallOptions& options = {});

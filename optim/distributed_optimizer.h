@@ -72,20 +72,24 @@ class DistributedOptimizer {
         "step and needs all gradients in one place; take another optimizer");
   }
 
-  /// The same optimizer after workers that own parameters were lost and have come back, empty:
+  /// The same optimizer after workers that own parameters were lost and have returned, empty:
   ///
   ///     const auto net = worker.find<app::Net>("server/net", 5min);     // the next one of that
   ///     name optimizer = optimizer.rebind(net.call<&app::Net::parameters>(), options); const auto
   ///     done = optimizer.load("run7").note;                  // all owners go back to it
   ///
-  /// `groups` are all parameters, as when it was made: where the owner lives the same ones, and its
-  /// part stays as it is (its options too); where it is another worker, a part is made anew, with
-  /// these options, until load() says more. From now on owners refuse (kAborted) the steps of all
-  /// other handles, those that are under way too, and the result refuses contexts that this worker
-  /// had begun before: pass it to the other trainers. So nothing that was computed with the lost
-  /// parameters gets into those that take their place. Blocks. Throws RpcError kInvalidArgument
-  /// for other parameters at an owner that lives, kAborted when somebody else rebinds it at the
-  /// same time, and as the constructor does; it may then be called again.
+  /// `groups` are all parameters, as when it was made. Where the owner lives they are the same
+  /// ones, and its part stays as it is (its options too). Where it is another worker, a part is
+  /// made anew, with these options, until load() says more.
+  ///
+  /// From now on owners refuse (kAborted) the steps of all other handles, those that are under way
+  /// too, and the result refuses contexts that this worker had begun before: pass it to the other
+  /// trainers. So nothing that was computed with the lost parameters gets into those that take
+  /// their place.
+  ///
+  /// Blocks. Throws RpcError kInvalidArgument for other parameters at an owner that lives, kAborted
+  /// when another trainer rebinds it at the same time, and as the constructor does. It may then be
+  /// called again.
   DistributedOptimizer rebind(const std::vector<ParameterGroup>& groups,
                               const CallOptions& call = {}) const;
   DistributedOptimizer rebind(std::vector<RRef<at::Tensor>> parameters, Options options,
@@ -106,8 +110,8 @@ class DistributedOptimizer {
   Future<StepReport> step_async(const autograd::ContextId& context,
                                 const CallOptions& options = {}) const;
   /// Tries a step again at the owners that did not apply it, or that may have. When an owner is
-  /// known to be lost, those that may have are only asked, and nobody applies it from then on. Its
-  /// context must still live. Throws as step().
+  /// known to be lost, those that may have are only asked, and no owner applies it from then on.
+  /// Its context must still live. Throws as step().
   StepReport repeat(const PartialStep& step, const CallOptions& options = {}) const;
 
   /// For the steps that start afterwards; of all groups, or of one. Repeating it does no harm when
@@ -134,19 +138,21 @@ class DistributedOptimizer {
   /// By group, those of the options that the optimizer was made with. See LrScheduler. Blocks.
   std::vector<double> initial_learning_rates(const CallOptions& options = {}) const;
 
-  /// From now on checkpoints have these tensors beside the parameters: buffers of modules
-  /// (RemoteModule::remote_buffers(), buffer_rrefs()), parameters that nobody optimizes. Each
+  /// From now on checkpoints have these tensors in addition to the parameters: buffers of modules
+  /// (RemoteModule::remote_buffers(), buffer_rrefs()), parameters that are not optimized. Each
   /// belongs to an owner of parameters. Those that are in already stay once. Blocks. Throws
   /// RpcError kInvalidArgument for an empty reference or a worker that has no parameters.
   void keep(const std::vector<RRef<at::Tensor>>& tensors, const CallOptions& options = {}) const;
 
   /// Has each owner save the parameters, their state, the learning rates and what keep() has named
   /// into a folder below the root that it serves (serve_checkpoints()), and read it again. When all
-  /// have, they forget older checkpoints: see SaveOptions. What an owner saves is from between two
-  /// steps; make sure that nobody steps meanwhile if the owners' parts are to be from between the
-  /// same two. A folder is for one optimizer; of its trainers several may save at once, also one
-  /// whose time limit is over and that tries again: each gets a number of its own. When it throws,
-  /// what was there before is there still. Blocks.
+  /// have, they forget older checkpoints: see SaveOptions. When it throws, earlier checkpoints are
+  /// still there. Blocks.
+  ///
+  /// What an owner saves is from between two steps. Make sure that no trainer steps meanwhile if
+  /// the parts of all owners must be from between the same two steps. A folder is for one
+  /// optimizer. Several of its trainers may save at once, also one that tries again after its time
+  /// limit: each gets a number of its own.
   Checkpoint save(const std::string& folder, const SaveOptions& how = {},
                   const CallOptions& options = {}) const;
   /// The same; blocks only until all owners have a copy of what they save. Steps that begin then
@@ -155,13 +161,16 @@ class DistributedOptimizer {
   Future<Checkpoint> save_async(const std::string& folder, const SaveOptions& how = {},
                                 const CallOptions& options = {}) const;
   /// Restores the last checkpoint of which all owners have their part unharmed, or the one of this
-  /// number, with the options (rate, decay, ...) that were saved; but an optimizer that has what
-  /// cannot be switched on later (see set_options()) does not do without.
-  /// Owners know theirs by their names, and the order of their parameters. All of them read
-  /// and check all before one changes anything: when it throws, nobody has changed anything, unless
-  /// an owner was lost between the two. kNotFound when there is no checkpoint, kDataLoss when those
-  /// that there are have been damaged, kFailedPrecondition when it is of another optimizer or of
-  /// other tensors: the text names the owner and the file. Blocks.
+  /// number, with the options (rate, decay, ...) that were saved. What cannot be switched on later
+  /// (see set_options()) stays on where this optimizer has it. Owners know theirs by their names,
+  /// and the order of their parameters.
+  ///
+  /// All of them read and check all before one changes anything: when it throws, no owner has
+  /// changed anything, unless an owner was lost between the two. Blocks. Throws RpcError:
+  /// - kNotFound: there is no checkpoint;
+  /// - kDataLoss: all that there are have been damaged;
+  /// - kFailedPrecondition: it is of another optimizer or of other tensors; the text names the
+  ///   owner and the file.
   Checkpoint load(const std::string& folder, const CallOptions& options = {}) const;
   Checkpoint load(const std::string& folder, std::uint64_t number,
                   const CallOptions& options = {}) const;

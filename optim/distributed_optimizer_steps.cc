@@ -95,7 +95,7 @@ struct DistributedOptimizer::Impl::Gathering {
   const std::shared_ptr<const Ticket> ticket;
   const Promise<StepReport> promise;
   Mutex mutex;
-  // One for whoever sends.
+  // One for the sender.
   std::size_t missing ABSL_GUARDED_BY(mutex) = 1;
   StepReport report ABSL_GUARDED_BY(mutex);
 };

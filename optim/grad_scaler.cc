@@ -148,7 +148,7 @@ void GradScaler::update() {
   }
   if (found_inf) {
     state_.growth_tracker = 0;
-    // A scale of 0 would make all gradients NaN, for ever.
+    // A scale of 0 would make all gradients NaN, permanently.
     const double smaller = state_.scale * options_.backoff_factor;
     if (smaller > 0) state_.scale = smaller;
     return;

@@ -41,11 +41,13 @@ struct GradScalerOptions {
 ///     scaler.update();
 ///
 /// Each trainer has one of its own. When a data-parallel module (sinew/parallel) has reduced
-/// gradients in the context, all of its ranks call unscale_() or step() for the same optimizers:
-/// where some of its gradients are the optimizer's, one rank's infinity leaves the step out on all
-/// of them; and all have one scale. Where their scales differ all the same (one has run out of
-/// inputs in join(), or has loaded another state), means of what they have scaled are of no use:
-/// such a step is left out, and all go on with the smallest scale.
+/// gradients in the context, all of its ranks call unscale_() or step() for the same optimizers,
+/// and all have one scale. Where some of its gradients are the optimizer's, an infinity on one rank
+/// leaves the step out on all of them.
+///
+/// The scales of ranks may differ all the same: one has run out of inputs in join(), or has loaded
+/// another state. Then means of what they have scaled are of no use: such a step is left out, and
+/// all go on with the smallest scale.
 ///
 /// Not thread-safe. What blocks throws RpcError.
 class GradScaler {

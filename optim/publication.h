@@ -71,12 +71,15 @@ class Publication {
   bool valid() const { return core_ != nullptr; }
 
   /// Copies the tensors, wherever they are, and returns: they may be changed again, but not before.
-  /// The rest, a checksum above all, is done by the worker's threads. A version that comes while
-  /// that is done for others takes the place of one that waits. Returns its number, which is
-  /// greater than that of any version before, by this writer or by one before it that a reader has
-  /// told of. (Should that reader come later, the version gets a greater one.) Throws RpcError
-  /// kInvalidArgument, which names the tensor, for an empty dict, an undefined tensor and elements
-  /// that do not travel; kResourceExhausted where there is no memory.
+  /// The rest, such as a checksum, is done by the worker's threads. A version that arrives while
+  /// that is done for others takes the place of one that waits.
+  ///
+  /// Returns its number. It is greater than that of any version before, by this writer or by an
+  /// earlier one that a reader has told of. (Should that reader come later, the version gets a
+  /// greater one.)
+  ///
+  /// Throws RpcError kInvalidArgument, which names the tensor, for an empty dict, an undefined
+  /// tensor and elements that do not travel; kResourceExhausted where there is no memory.
   std::uint64_t publish(const StateDict& tensors) const;
   PublicationStatus status() const;
 
@@ -93,8 +96,8 @@ struct Weights {
   std::uint64_t version = 0;
   /// By the writer's clock.
   std::chrono::system_clock::time_point published;
-  /// By name. Processes of a host share the memory. Who writes to it all the same changes what this
-  /// process sees, and nobody else.
+  /// By name. Processes of a host share the memory. A process that writes to it all the same
+  /// changes only what it sees itself.
   StateDict tensors;
   /// How long ago it was published, on its way included but for the last message.
   std::chrono::nanoseconds age() const {
@@ -120,7 +123,7 @@ struct SubscriptionStatus {
   /// What there is; 0: none.
   std::uint64_t version = 0;
   std::chrono::nanoseconds age{0};
-  /// How versions have come: by mapping memory, as changes, as a whole.
+  /// How versions have arrived: by mapping memory, as changes, as a whole.
   std::uint64_t mapped = 0;
   std::uint64_t changed = 0;
   std::uint64_t whole = 0;
@@ -146,7 +149,7 @@ class Subscription {
   Subscription(const Worker& worker, std::string_view address, SubscriptionOptions options = {});
   bool valid() const { return core_ != nullptr; }
 
-  /// Null: none has come yet.
+  /// Null: none has arrived yet.
   std::shared_ptr<const Weights> latest() const;
   /// Waits for that version or a later one. `timeout` as in Worker::wait_for(). Blocks. Throws
   /// RpcError kDeadlineExceeded, which says what there is instead; kInvalidArgument where something

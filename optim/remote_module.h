@@ -79,7 +79,7 @@ struct PlainMember<R (C::*)(P...) const> {
   using type = R (C::*)(P...);
 };
 
-/// What RemoteModule calls, at the worker of its module. Beside the module rather than given a
+/// What RemoteModule calls, at the worker of its module. Kept with the module, rather than given a
 /// reference to it by each call, since a reference on its way costs messages of its own.
 template <class Module, class Forward>
 class ModuleHost;
@@ -121,7 +121,7 @@ class ModuleHost<Module, R (Module::*)(P...)> {
   const std::shared_ptr<Module> module_;
 };
 
-/// What SINEW_MODULE says of a class: beside what SINEW_SERVICE does, what a RemoteModule calls.
+/// What SINEW_MODULE registers for a class: what SINEW_SERVICE does, and what a RemoteModule calls.
 template <class Constructor, auto... Methods>
 struct ModuleService : Service<Constructor, Methods...> {
   using module = typename MethodTraits<Constructor>::return_type;

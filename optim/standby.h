@@ -11,7 +11,8 @@
 namespace sinew::optim {
 
 /// A worker that mirrors what an owner of a DistributedOptimizer's parameters has, these and the
-/// state of their optimizer, so that it can take over when the owner is lost, and nobody goes back:
+/// state of their optimizer, so that it can take over when the owner is lost, without a return to a
+/// checkpoint:
 ///
 ///     const auto spare = worker.peer("server1").remote<app::Net>(64);  // the same parameters
 ///     const sinew::optim::Standby standby(optimizer, "server0",
@@ -19,21 +20,25 @@ namespace sinew::optim {
 ///     ...
 ///     optimizer = take_over(optimizer, {standby});
 ///
-/// A handle: copies are the same standby, also when they are passed in calls, so whoever has one
-/// can have it take over. The owner keeps it too. Thread-safe.
+/// A handle: copies are the same standby, also when they are passed in calls, so any worker that
+/// has one can have it take over. The owner keeps it too. Thread-safe.
 class Standby {
  public:
   /// An empty handle; using it throws RpcError kFailedPrecondition.
   Standby() = default;
   /// `groups` are the owner's parameters as the standby has them, all at one worker, of the same
   /// types and sizes and in the same order; their values become the owner's. Steps go on meanwhile.
-  /// Blocks until the standby has caught up; from then on a step is not acknowledged before the
-  /// standby has it, unless that is lost or fails, which costs the owner that wait and no more. One
-  /// for each owner: another one takes its place, from when it begins to catch up. Throws RpcError
-  /// kInvalidArgument for a worker that is no owner, or is one itself, and for parameters that do
-  /// not fit; kFailedPrecondition for an owner of which a step failed half-way: in all these cases
-  /// the owner keeps the standby that it has, which can take over. kAborted for one that missed a
-  /// change while it was catching up, so it is none: make another one.
+  /// Blocks until the standby has caught up. From then on a step is not acknowledged before the
+  /// standby has it, unless that is lost or fails, which costs the owner only that wait. One for
+  /// each owner: another one takes its place, from when it begins to catch up.
+  ///
+  /// Throws RpcError. In the first two cases the owner keeps the standby that it has, which can
+  /// take over:
+  /// - kInvalidArgument: a worker that is no owner, or is one itself, or parameters that do not
+  ///   fit;
+  /// - kFailedPrecondition: a step of the owner failed half-way;
+  /// - kAborted: it missed a change while it was catching up, so it is no standby: make another
+  ///   one.
   Standby(const DistributedOptimizer& optimizer, std::string_view owner,
           const std::vector<ParameterGroup>& groups, const CallOptions& call = {});
   Standby(const DistributedOptimizer& optimizer, std::string_view owner,
@@ -60,12 +65,15 @@ class Standby {
 /// that were acknowledged. Owners that are replaced may live: steps of theirs that are under way
 /// are acknowledged no more. Otherwise as after DistributedOptimizer::rebind(): steps of other
 /// handles are refused, and contexts of before; what had not been acknowledged is made again, see
-/// repeat(). What DistributedOptimizer::keep() had named is not mirrored: name the standby's, which
-/// are as its program has left them; until then checkpoints have none of its tensors but the
-/// parameters. When an owner is lost that has no standby here, it throws RpcError kUnavailable;
-/// kFailedPrecondition when a standby has not caught up, or was given up by its owner; kDataLoss
-/// when it has not got a step that this worker knows to be acknowledged. Then rebind() and load()
-/// are left. It may be called again. Blocks.
+/// repeat().
+///
+/// What DistributedOptimizer::keep() had named is not mirrored: name the standby's, which are as
+/// its program has left them. Until then checkpoints have only the parameters of its tensors.
+///
+/// Blocks. Throws RpcError; then rebind() and load() are left, and it may be called again:
+/// - kUnavailable: an owner is lost that has no standby here;
+/// - kFailedPrecondition: a standby has not caught up, or was given up by its owner;
+/// - kDataLoss: a standby lacks a step that this worker knows to be acknowledged.
 DistributedOptimizer take_over(const DistributedOptimizer& optimizer,
                                const std::vector<Standby>& standbys, const CallOptions& call = {});
 

@@ -127,8 +127,8 @@ std::vector<char> read_file(const std::string& path) {
   return bytes;
 }
 
-/// As torch::pickle_save() has it, but without the types of C++ beside the dictionary, which
-/// weights_only does not take.
+/// As torch::pickle_save() writes it, but without the C++ types in addition to the dictionary,
+/// which weights_only does not take.
 std::string pickled(const c10::IValue& value) {
   std::string program;
   torch::jit::Pickler pickler(

@@ -24,10 +24,9 @@ using StateDict = std::map<std::string, at::Tensor>;
 /// kAlreadyExists, kNotFound and so forth, with the path in its text.
 void save_state_dict(const StateDict& state, const std::string& path);
 /// Reads such a file, or one that Python's torch.save(module.state_dict(), path) has written, since
-/// PyTorch 1.6.
-/// Throws RpcError: kNotFound when there is none, kDataLoss when it is damaged or no dictionary of
-/// tensors; the text names it. Tensors are on the CPU. LibTorch reads the file: take it from whom
-/// you trust.
+/// PyTorch 1.6. Throws RpcError: kNotFound when there is none, kDataLoss when it is damaged or no
+/// dictionary of tensors; the text names it. Tensors are on the CPU. LibTorch reads the file: take
+/// it from sources that you trust.
 StateDict load_state_dict(const std::string& path);
 
 }  // namespace optim

@@ -45,8 +45,8 @@ namespace sinew::parallel {
 /// Throws what the part throws, in forward and in backward, and RpcError: kInvalidArgument when it
 /// changes an input or a parameter in place; and from backward(), where gradients would be wrong
 /// or missing, kFailedPrecondition:
-///   - it uses a tensor that requires gradients and that nobody has named, or the result of a
-///     remote call that it makes itself;
+///   - it uses a tensor that requires gradients and was not named, or the result of a remote call
+///     that it makes itself;
 ///   - it computes other outputs (their number, sizes or types), or draws other random numbers, in
 ///     the second run;
 ///   - a parameter has hooks (Tensor::register_hook()), with LibTorch from 2.0 on, where they would

@@ -10,11 +10,11 @@ namespace sinew::parallel {
 enum class RandomNumbers {
   /// The second run draws what the first one drew, and who draws later does not notice it.
   kRepeated,
-  /// Nobody cares: for parts that draw none, while other threads do.
+  /// They are not looked at: for parts that draw none, while other threads do.
   kIgnored,
 };
 
-/// For checkpoint(): what a part uses beside its inputs. A module's own need not be named.
+/// For checkpoint(): what a part uses in addition to its inputs. A module's own need not be named.
 struct CheckpointOptions {
   /// What gets gradients.
   std::vector<at::Tensor> parameters;

@@ -24,10 +24,12 @@ struct GradientBucket {
 
 /// Replaces the mean over all ranks of a group. It starts what is to be done with a bucket and
 /// returns a future of the result: a tensor of the type and size of bucket.gradients, which may be
-/// that tensor itself, and the same on all ranks. Runs inside of the backward pass: it does not
-/// block, and starts its operations on the group in the same order on all ranks. What it throws, or
-/// the future has, makes the pass fail. A pass that fails on one rank calls it there for the
-/// buckets that are left, with zeros, on whatever thread finds that out.
+/// that tensor itself, and the same on all ranks.
+///
+/// Runs inside of the backward pass: it does not block, and starts its operations on the group in
+/// the same order on all ranks. What it throws, or the future has, makes the pass fail. A pass that
+/// fails on one rank calls it there for the buckets that are left, with zeros, on the thread that
+/// finds that out.
 using CommHook =
     std::function<Future<at::Tensor>(const ProcessGroup& group, const GradientBucket& bucket)>;
 

@@ -40,9 +40,9 @@ enum class Callers {
   /// Another one is an error of forward(): threads that take turns, as with a mutex, may take other
   /// turns on other ranks, and gradients would be means of different batches.
   kMaker,
-  /// Any, one after the other. The program sees to it that their turns are the same on all ranks:
-  /// one leader, say, calls handlers of all ranks, and waits for them before it calls again. Nobody
-  /// checks that.
+  /// Any, one after the other. The program must give them the same order on all ranks: e.g. one
+  /// leader calls handlers of all ranks, and waits for them before it calls again. This is not
+  /// checked.
   kInOneOrder,
 };
 

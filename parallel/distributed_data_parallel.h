@@ -44,14 +44,14 @@ class [[nodiscard]] NoSync {
 /// (docs/parallel.md).
 ///
 /// All ranks call the same functions in the same order, from the thread that makes it (see
-/// DdpOptions::callers). What it calls throws RpcError: kInvalidArgument, when the modules or
-/// options of the ranks differ (the text names the first difference, on all ranks) or an option
-/// makes no sense; kFailedPrecondition, from backward() on
-/// all ranks, when the pass leaves out parameters, or ranks are in different passes or have other
-/// parameters, and from forward() when the module is no longer what it was (docs/parallel.md; the
-/// texts name what and where); kAborted, from backward() on the other ranks, when a pass fails on
-/// one; what the group's operations throw, from backward() too, and as LibTorch's engine passes it
-/// on.
+/// DdpOptions::callers). What it calls throws RpcError:
+/// - kInvalidArgument: the modules or options of the ranks differ (the text names the first
+///   difference, on all ranks), or an option makes no sense;
+/// - kFailedPrecondition, from backward() on all ranks: the pass leaves out parameters, or ranks
+///   are in different passes or have other parameters; from forward(): the module is no longer what
+///   it was (docs/parallel.md; the texts name what and where);
+/// - kAborted, from backward() on the other ranks: a pass fails on one;
+/// - what the group's operations throw, from backward() too, and as LibTorch's engine passes it on.
 template <class Module>
 class DistributedDataParallel final : public Joinable {
  public:
@@ -80,11 +80,13 @@ class DistributedDataParallel final : public Joinable {
   }
 
   /// Runs `step`, and returns what it returns: calls of forward() and one backward pass that
-  /// reduces, with what belongs to them, such as calls of a server. All ranks call it. What `step`
-  /// throws on some ranks, such as the loss of the server, it throws there; in the others the pass
-  /// ends at once with kAborted, which says on which ranks and why. No rank keeps gradients, and
-  /// all may do the step again (docs/parallel.md). Takes no time of its own when nothing fails.
-  /// An autograd context of the step is made before it. Not in join().
+  /// reduces, with what belongs to them, such as calls of a server. All ranks call it. An autograd
+  /// context of the step is made before it. Not in join(). Takes no time of its own when nothing
+  /// fails.
+  ///
+  /// What `step` throws on some ranks, such as the loss of the server, it throws there. In the
+  /// others the pass ends at once with kAborted, which says on which ranks and why. No rank keeps
+  /// gradients, and all may do the step again (docs/parallel.md).
   template <class Step>
   decltype(auto) step_together(Step&& step) {
     const internal::InStep here(replica_);

@@ -46,8 +46,8 @@ struct DistributedSamplerOptions {
 /// Ranks that begin their n-th epoch with another size, seed, epoch or other options would take
 /// samples twice, and leave others out. So the first one says in the group's store how it begins,
 /// and those that begin otherwise throw RpcError kFailedPrecondition from reset(), which data
-/// loaders call when they begin. Nobody waits for anybody. All ranks make the samplers of a group
-/// in the same order.
+/// loaders call when they begin. No rank waits for another one. All ranks make the samplers of a
+/// group in the same order.
 class DistributedSampler final : public torch::data::samplers::Sampler<> {
  public:
   DistributedSampler(std::size_t size, const ProcessGroup& group,

@@ -80,7 +80,7 @@ class JoinSession {
   /// This rank has run out: a step of the others, with `active` 0 when there are none. Throws as
   /// announce().
   JoinRound listen();
-  /// The one that went on longest, as far as this rank has seen; 0 when nobody did a step.
+  /// The rank that went on longest, as far as this rank has seen; 0 when no rank did a step.
   int last_root() const { return *last_root_; }
 
  private:
@@ -94,11 +94,13 @@ class JoinSession {
 
 /// Runs `body`, a loop over this rank's inputs, and then takes part in what the other ranks do
 /// together until their loops have ended too: for inputs of which ranks have different numbers. All
-/// ranks of the group call it, with the same joinables in the same order. At the end all ranks have
-/// the parameters and buffers of a rank that went on longest. The state of an optimizer of LibTorch
-/// does not follow: one with momentum, or Adam, makes ranks part after a join(), which the next
-/// passes find; a ZeroRedundancyOptimizer among the joinables goes on at all ranks. Blocks; throws
-/// RpcError, and what `body` throws, without taking part then.
+/// ranks of the group call it, with the same joinables in the same order. Blocks. Throws RpcError,
+/// and what `body` throws, without taking part then.
+///
+/// At the end all ranks have the parameters and buffers of a rank that went on longest. The state
+/// of an optimizer of LibTorch does not follow: with momentum, or Adam, the ranks differ after a
+/// join(), which the next passes find. A ZeroRedundancyOptimizer among the joinables goes on at all
+/// ranks.
 ///
 ///     sinew::parallel::join({&model}, {}, [&] {
 ///       for (const Batch& batch : batches) train(model, batch);

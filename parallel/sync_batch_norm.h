@@ -18,9 +18,10 @@ namespace sinew::parallel {
 /// In training forward() gathers the statistics of all ranks, and backward() sums two vectors of
 /// size C, so all ranks do both, in the same order. The gradients of weight and bias are this
 /// rank's part, for a DistributedDataParallel to reduce. In evaluation, or with a group of one, it
-/// is a BatchNorm. Gradients of gradients are not computed. forward() throws RpcError:
-/// kInvalidArgument for an input of other sizes, or when all ranks together have one value per
-/// channel, and what the group's operations throw.
+/// is a BatchNorm. Gradients of gradients are not computed.
+///
+/// forward() throws RpcError: kInvalidArgument for an input of other sizes, or when all ranks
+/// together have one value per channel, and what the group's operations throw.
 class SyncBatchNormImpl
     : public torch::nn::NormImplBase<1, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:

@@ -66,7 +66,7 @@ class ZeroRedundancyOptimizer final : public Joinable {
   /// damaged.
   void load(const std::string& state);
 
-  /// What this rank keeps beside the parameters.
+  /// What this rank keeps in addition to the parameters.
   std::size_t state_bytes() const;
   /// The rank that steps a parameter, by its number in the order of the constructor.
   int owner_of(std::size_t parameter) const;

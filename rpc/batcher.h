@@ -12,7 +12,7 @@
 namespace sinew {
 
 /// Collects calls and answers them together: a network that takes 64 rows in the time of one, a
-/// step that needs everybody's gradients. A call that waits holds no thread.
+/// step that needs the gradients of all. A call that waits holds no thread.
 ///
 ///     class Classifier {
 ///      public:
@@ -45,9 +45,10 @@ class Batcher {
   /// `run` gets the inputs of a batch, as std::vector<In>, and returns as many outputs in the same
   /// order, as std::vector<Out> (void if Out is void), or a Future of that: then the thread is free
   /// and the batch ends when the future is done. When it throws, or its future fails, all calls of
-  /// the batch get that error; when the number of outputs is another one, kInternal. Throws
-  /// RpcError kInvalidArgument for options that make no sense, kResourceExhausted when threads
-  /// cannot be started.
+  /// the batch get that error; when the number of outputs is another one, kInternal.
+  ///
+  /// Throws RpcError kInvalidArgument for options that make no sense, kResourceExhausted when
+  /// threads cannot be started.
   template <class F>
   explicit Batcher(F run, const BatcherOptions& options = {})
       : runner_(internal::BatchRunner::make(options,
@@ -72,7 +73,7 @@ class Batcher {
   }
   Future<Out> operator()(In input) { return add(std::move(input)); }
 
-  /// Changes BatcherOptions::expected: callers have come or gone. Calls that wait may go now.
+  /// Changes BatcherOptions::expected: callers have joined or left. Calls that wait may go now.
   void set_expected(std::size_t callers) { runner_->set_expected(callers); }
 
   BatcherStats stats() const { return runner_->stats(); }

@@ -20,7 +20,7 @@ struct BatcherOptions {
   /// once.
   std::size_t max_queued = 1024;
   /// How many callers there are, each of which makes its next call once it has its last answer:
-  /// when so many calls wait, nobody else can come, and they go. 0: not known. See
+  /// when so many calls wait, no further one can come, and they go. 0: not known. See
   /// Batcher::set_expected().
   std::size_t expected = 0;
   /// Batches that run at once; at least 1. With more than one, the function that runs them must be

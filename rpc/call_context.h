@@ -37,9 +37,9 @@ class CallContext : public internal::ThreadContext {
   virtual std::vector<std::string> identities() const = 0;
   /// Wire name of the method being served.
   virtual const std::string& method() const = 0;
-  /// What a client that is no worker said beside its arguments: gRPC's metadata, at most 8 KiB.
-  /// Keys are of a-z 0-9 _ - and . and values are printable ASCII, but for keys that end in "-bin":
-  /// those are any bytes. Nobody vouches for any of it. Empty for calls of workers. It lives as
+  /// What a client that is no worker said in addition to its arguments: gRPC's metadata, at most 8
+  /// KiB. Keys are of a-z 0-9 _ - and . and values are printable ASCII, but for keys that end in
+  /// "-bin": those are any bytes. None of it is verified. Empty for calls of workers. It lives as
   /// long as this context.
   virtual const Metadata& metadata() const = 0;
   /// The worker that serves the call.

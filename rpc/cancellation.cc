@@ -73,9 +73,10 @@ namespace internal {
 
 LateCancellation::~LateCancellation() { delete source_.load(std::memory_order_acquire); }
 
-// Whoever makes the source and whoever cancels write one variable and then read the other one, in
-// one order for all: at least one of the two sees both. Who only finds the source may be ahead of
-// whoever made it. So callbacks of other tokens may run in here, at the moment of cancelling.
+// The thread that makes the source and the one that cancels write one variable each and then read
+// the other one, in one order for all: at least one of the two sees both. A thread that only finds
+// the source may be ahead of the one that made it. So callbacks of other tokens may run in here, at
+// the moment of cancelling.
 CancellationToken LateCancellation::token() const {
   const CancellationSource* source = source_.load();
   if (source == nullptr) {

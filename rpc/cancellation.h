@@ -54,7 +54,7 @@ class CancellationSource {
 
 namespace internal {
 
-/// A source that is made when somebody asks for its token, which hardly anybody does. Thread-safe.
+/// A source that is made when its token is asked for, which is rare. Thread-safe.
 class LateCancellation {
  public:
   LateCancellation() = default;

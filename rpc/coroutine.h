@@ -15,22 +15,23 @@
 ///
 /// `co_await future` waits as Future::wait() does, but holds no thread, and gives the value or
 /// throws the error: of a named future a const reference, of a temporary the value itself, moved
-/// out if nobody else has it (Future::take()). A future that is done does not suspend.
+/// out if it has no other holder (Future::take()). A future that is done does not suspend.
 ///
 /// A coroutine that returns Future<T> starts at once, on the thread that calls it, and goes on
 /// after each co_await on the executor that it has run on: in a handler, that of its worker.
 /// Outside of one it goes on where callbacks of the awaited future run: on the executor of the
 /// worker that the future comes from, or, if it comes from none, on the thread that completes it.
+///
 /// Its CallContext, its autograd context (ContextScope, also one that is open across a co_await)
 /// and LibTorch's modes (NoGradGuard, InferenceMode) go with it; the thread that it leaves gets
 /// back what it had. Locks of a mutex and guards of streams do not: end their scopes before. What
 /// it does after a co_await comes after what it had queued on the current streams of devices, and
-/// the value that it returns is ready for those of whoever reads it.
+/// the value that it returns is ready for the current streams of its reader.
 ///
 /// In a handler a co_await ends with RpcError kDeadlineExceeded at the deadline of the call that is
 /// served, and with kCancelled when that is cancelled (its caller gave it up, or was lost), as do
 /// the calls that the handler has made. What a coroutine lets escape becomes the error of its
-/// future. Whoever drops that future does not end the coroutine.
+/// future. To drop that future does not end the coroutine.
 ///
 /// Parameters that are references refer to what the caller has: the arguments of a method live
 /// until its future is done. Elsewhere take parameters by value that are used after a co_await.

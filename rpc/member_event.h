@@ -30,12 +30,12 @@ struct MemberEvent {
     kSuspected,
     /// It answers again.
     kTrusted,
-    /// It is out for ever: it has ended without a goodbye, or did not answer for a lease, or the
-    /// others say so.
+    /// It is lost permanently: it has ended without a goodbye, or did not answer for a lease, or
+    /// the other members say so.
     kLost,
     /// It has said goodbye (a graceful shutdown).
     kLeft,
-    /// This worker itself is out of the job: see Worker::rejoin().
+    /// This worker itself was evicted: see Worker::rejoin().
     kEvicted,
   };
 
@@ -60,8 +60,8 @@ class MemberWatch {
   /// None.
   MemberWatch() = default;
   /// Waits until the function does not run any more, unless it is called by that function itself;
-  /// it is not called again, and is destroyed. Whoever ends it must not hold what the function
-  /// waits for.
+  /// it is not called again, and is destroyed. The caller that ends it must not hold what the
+  /// function waits for.
   ~MemberWatch() { end(); }
   MemberWatch(MemberWatch&& other) noexcept = default;
   MemberWatch& operator=(MemberWatch&& other) noexcept;

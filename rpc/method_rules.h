@@ -15,8 +15,8 @@ enum class OneAtATime {
   kGivesUpTurn,
 };
 
-/// Who may call a method, and how much of it at once. A value type; without any rule everybody may
-/// call, without limits.
+/// Who may call a method, and how much of it at once. A value type; without any rule all may call,
+/// without limits.
 ///
 ///     methods.add<&app::push>(sinew::allow("trainer.*", "evaluator").limit_calls(64))
 ///         .add<&app::score>(sinew::allow_identity("spiffe://example.org/clients/*"));
@@ -30,9 +30,10 @@ class MethodRules {
 
   /// Also allows workers whose name matches one of the patterns. A client that is no worker never
   /// matches: `allow("*")` is for workers only. With mutual TLS a worker's certificate covers its
-  /// name; with other credentials the name is what the job knows the worker by, which anybody who
-  /// can join may choose among those that are free (SECURITY.md). Throws RpcError kInvalidArgument
-  /// for a pattern that is empty, has more than 512 bytes, or matches no possible name.
+  /// name; with other credentials the name is what the job knows the worker by, which any process
+  /// that can join may choose among those that are free (SECURITY.md). Throws RpcError
+  /// kInvalidArgument for a pattern that is empty, has more than 512 bytes, or matches no possible
+  /// name.
   template <class... Patterns>
   [[nodiscard]] MethodRules allow(const Patterns&... patterns) const {
     static_assert(sizeof...(patterns) > 0, "Sinew: allow() needs a pattern of names");
@@ -50,7 +51,7 @@ class MethodRules {
   }
 
   /// At most so many calls (at least 1) are served at once: from before their arguments are decoded
-  /// until they are answered, or would be if somebody still waited. So they count while the future
+  /// until they are answered, or would be if a caller still waited. So they count while the future
   /// that a method has returned is pending, and not while they wait for a thread.
   [[nodiscard]] MethodRules limit_calls(std::int64_t calls) const;
   /// The calls that are served at once have at most so many bytes (at least 1) of arguments,
@@ -65,12 +66,14 @@ class MethodRules {
   ///     sinew::serve<app::Replay>(sinew::one_at_a_time())
   ///
   /// A call that waits holds no thread, and counts against the limits of its method. A method that
-  /// returns a Future, a coroutine among them, keeps its turn until that is done. With
-  /// kGivesUpTurn others have it while a coroutine waits in a co_await, and once a method that is
-  /// none has returned its Future. A call that comes back to the object while a call that led to it
-  /// has the turn fails at once with kFailedPrecondition, and did not run. So does one that waits
-  /// when its time is over, with kDeadlineExceeded. A call that was refused and is repeated has the
-  /// place of its last attempt. Coming from other clients than workers, calls have no objects.
+  /// returns a Future, a coroutine among them, keeps its turn until that is done. With kGivesUpTurn
+  /// others have it while a coroutine waits in a co_await, and once another method has returned its
+  /// Future.
+  ///
+  /// A call that comes back to the object while a call that led to it has the turn fails at once
+  /// with kFailedPrecondition, and did not run. So does one that waits when its time is over, with
+  /// kDeadlineExceeded. A call that was refused and is repeated has the place of its last attempt.
+  /// Calls of other clients than workers have no objects.
   [[nodiscard]] MethodRules one_at_a_time(OneAtATime how = OneAtATime::kKeepsTurn) const;
   OneAtATime turns() const { return turns_; }
 

@@ -16,7 +16,7 @@ namespace sinew {
 
 namespace {
 
-// What workers say to run the job itself nobody restricts.
+// Messages by which workers run the job itself are not restricted.
 bool is_of_a_layer(std::string_view method) {
   const auto begins_with = [method](std::string_view text) {
     return method.substr(0, text.size()) == text;

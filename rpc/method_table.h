@@ -52,13 +52,15 @@ class MethodTable {
     return *this;
   }
 
-  /// Who may call the methods of Sinew's own layers here: those whose names match the pattern, such
-  /// as "sinew.optim.*" (optimizers and checkpoints), "sinew.autograd.*", "sinew.names.*" (what is
-  /// published), "sinew.store" (of process groups), "sinew.fetch" (values of references),
-  /// "sinew.methods". Of several patterns that match the first one counts; without one everybody in
-  /// the job may. Throws RpcError kInvalidArgument for a pattern that does not begin with "sinew.",
-  /// and for rules with limits. A worker does not start with a pattern that matches no method of
-  /// the layers which its program includes.
+  /// Which callers may call the methods of Sinew's own layers here: those whose names match the
+  /// pattern, such as "sinew.optim.*" (optimizers and checkpoints), "sinew.autograd.*",
+  /// "sinew.names.*" (what is published), "sinew.store" (of process groups), "sinew.fetch" (values
+  /// of references), "sinew.methods". Of several patterns that match the first one counts; without
+  /// one all in the job may call.
+  ///
+  /// Throws RpcError kInvalidArgument for a pattern that does not begin with "sinew.", and for
+  /// rules with limits. A worker does not start with a pattern that matches no method of the layers
+  /// which its program includes.
   MethodTable& restrict(std::string_view pattern, const MethodRules& rules);
   /// The rules for a method of a layer; null: there are none.
   const MethodRules* restriction(std::string_view method) const;

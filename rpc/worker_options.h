@@ -51,10 +51,10 @@ struct WorkerOptions {
   std::optional<FoundJob> found_job;
   /// Workers of different jobs refuse each other.
   std::string job = "default";
-  /// A secret of the job: whoever does not know it cannot join, call, or ask about methods, and
-  /// workers do not talk to it. 16 to 1024 visible ASCII characters. Empty: that of the environment
-  /// (SINEW_JOB_TOKEN, or SINEW_JOB_TOKEN_FILE with a path; sinew-run and spawn set it), or none.
-  /// See docs/deploy.md.
+  /// A secret of the job: a process that does not know it cannot join, call, or ask about methods,
+  /// and workers do not talk to it. 16 to 1024 visible ASCII characters. Empty: that of the
+  /// environment (SINEW_JOB_TOKEN, or SINEW_JOB_TOKEN_FILE with a path; sinew-run and spawn set
+  /// it), or none. See docs/deploy.md.
   std::string job_token;
   /// Time for all workers to meet.
   std::chrono::nanoseconds join_timeout = std::chrono::seconds(60);
@@ -80,7 +80,7 @@ struct WorkerOptions {
   /// own text when that does not start.
   bool ucx = false;
 
-  /// Whether this worker tells whoever may call it the names and signatures of `methods` (by its
+  /// Whether this worker tells all that may call it the names and signatures of `methods` (by its
   /// method "sinew.methods"; see docs/clients.md). Clients of other languages, which have no
   /// headers of it, look there for what they can call; strangers do too where credentials are
   /// insecure.
@@ -95,12 +95,11 @@ struct WorkerOptions {
   /// leave, at least 4, fewer where the process may start few threads. A handler that waits for a
   /// Sinew future gives its place to another thread meanwhile.
   std::size_t num_threads = 0;
-  /// How long a thread that waits for the network looks again and again whether something has come,
-  /// before it sleeps. It does so only where waits have been short lately, nobody else wants the
-  /// core, and control groups leave the process more than one core, and for eight times as long as
-  /// a wake-up takes on this host; see docs/threads.md. 0: it always sleeps, which is slower and
-  /// saves power. The environment variable SINEW_MAX_POLL_US (microseconds) bounds it for all
-  /// workers of a process.
+  /// How long a thread that waits for the network polls before it sleeps. It does so only where
+  /// waits have been short lately, no other thread wants the core, and control groups leave the
+  /// process more than one core, and for eight times as long as a wake-up takes on this host; see
+  /// docs/threads.md. 0: it always sleeps, which is slower and saves power. The environment
+  /// variable SINEW_MAX_POLL_US (microseconds) bounds it for all workers of a process.
   std::chrono::nanoseconds max_poll = std::chrono::nanoseconds::max();
   /// How many handlers may wait at once. One more fails with kResourceExhausted and shows its chain
   /// of calls.
@@ -109,7 +108,8 @@ struct WorkerOptions {
   /// How often peers are asked whether they live, a third of the lease at most; 0: seven times a
   /// lease, and every 2 s at least.
   std::chrono::nanoseconds heartbeat_interval = std::chrono::nanoseconds(0);
-  /// A peer that has not answered for so long is lost for ever; a worker that returns joins anew.
+  /// A peer that has not answered for so long is lost permanently; a worker that returns joins
+  /// anew.
   std::chrono::nanoseconds lease = std::chrono::seconds(15);
 
   /// Bytes of calls, and of results, that may wait here for one peer; see docs/backpressure.md.
@@ -155,14 +155,14 @@ struct WorkerOptions {
 
 /// How a worker ends.
 struct ShutdownOptions {
-  /// Graceful: waits until every worker of a fixed world has come here too, until no call is under
-  /// way anywhere, and until references are given up. Otherwise only this worker stops, at once;
-  /// its calls fail.
+  /// Graceful: waits until every worker of a fixed world has called shutdown too, until no call is
+  /// under way anywhere, and until references are given up. Otherwise only this worker stops, at
+  /// once; its calls fail.
   bool graceful = true;
   /// Bound of the whole graceful shutdown. Unset: the others are waited for as long as they live
-  /// (one that is dead is lost when its lease ends), and what follows has 60 s. While whoever holds
-  /// the list of members does not answer they are not waited for. Positive; otherwise that fails
-  /// with kInvalidArgument, and the worker ends without grace.
+  /// (one that is dead is lost when its lease ends), and what follows has 60 s. While the registrar
+  /// does not answer they are not waited for. Positive; otherwise that fails with kInvalidArgument,
+  /// and the worker ends without grace.
   std::optional<std::chrono::nanoseconds> timeout = std::nullopt;
   /// Throw when references are left (the text lists them); otherwise they are only logged.
   bool fail_on_leaks = false;
@@ -170,7 +170,7 @@ struct ShutdownOptions {
 
 /// Why Worker::serve_until_done() has returned.
 enum class ServedUntil {
-  /// All who worked have come to their end.
+  /// All workers that worked have finished.
   kJobIsOver,
   /// The process was asked to end, or another thread has shut the worker down.
   kAskedToEnd,

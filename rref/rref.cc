@@ -43,8 +43,8 @@ class RemoteOutcome final : public PendingCall {
   }
 
   void on_error(std::exception_ptr error) override {
-    // In this order: whoever sees the ledger's failure finds the exception, and whoever sees the
-    // call's end finds a reference that has failed.
+    // In this order: code that sees the ledger's failure finds the exception, and code that sees
+    // the call's end finds a reference that has failed.
     creation_->keep_failure(error);
     if (auto manager = manager_.lock()) manager->create_failed(fork_, to_status(error), deadline);
     creation_->fail(std::move(error));

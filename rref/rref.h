@@ -22,7 +22,7 @@ namespace sinew {
 /// cannot travel (a class with a mutex): then it can be held and its methods called, but not
 /// fetched.
 ///
-/// When the owner is lost every use fails with kUnavailable, for ever. When a holder is lost its
+/// When the owner is lost every use fails with kUnavailable, permanently. When a holder is lost its
 /// handles are dropped. Thread-safe, except that one RRef object must not be assigned to while it
 /// is used.
 template <class T>

@@ -33,7 +33,7 @@ struct TeamMember {
 };
 
 /// Objects of class T, one at each worker whose name matches: made there, or published by them. It
-/// follows the job: who is lost leaves the team, who joins or comes back gets an object
+/// follows the job: a lost worker leaves the team, one that joins or returns gets an object
 /// (TeamOptions). Calls go to those members that are ready at that moment, and one member's loss is
 /// an error of its call alone.
 ///

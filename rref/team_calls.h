@@ -24,7 +24,7 @@ struct TeamAnswer {
   Future<R> result;
 
   bool ok() const { return result.error() == nullptr; }
-  /// The member was lost before it could answer; not one whom it has called.
+  /// The member was lost before it could answer; not a worker that it has called.
   bool lost() const { return internal::is_loss(result.error()); }
   /// Throws what the call failed with: kUnavailable if the member was lost.
   decltype(auto) value() const { return result.value(); }

@@ -15,8 +15,8 @@
 /// A coroutine that returns a Stream starts at once, on the thread that calls it, and holds no
 /// thread while it waits: at co_yield while its buffer is full, and at co_await, which is that of
 /// rpc/coroutine.h. It ends the stream where it ends; what it lets escape ends the stream with that
-/// error. Once nobody reads any more co_yield throws kCancelled. Take its parameters by value: the
-/// arguments of the call are gone before it ends.
+/// error. Once the stream is not read any more co_yield throws kCancelled. Take its parameters by
+/// value: the arguments of the call are gone before it ends.
 ///
 /// `co_await stream` is `co_await stream.next_async()`.
 

@@ -43,8 +43,8 @@ namespace sinew {
 
 /// The reading end: of a stream that a method has returned, or that a method was given. It has one
 /// reader, so it is moved, not copied. The stream lasts until its end, at most as long as its call:
-/// until the call's deadline, or until that is cancelled. Whoever lets it go before its end stops
-/// the writer. Thread-safe, as far as it is not moved meanwhile; each item is read once.
+/// until the call's deadline, or until that is cancelled. To drop it before its end stops the
+/// writer. Thread-safe, as far as it is not moved meanwhile; each item is read once.
 ///
 /// Errors, of next() and the others: the one that the writer has ended it with, kUnavailable when
 /// the writer's worker is lost, kDeadlineExceeded, kCancelled. The items that came before are read
@@ -82,7 +82,7 @@ class Stream {
     if (reader_ != nullptr) reader_->stop("the stream is not read any more");
     if (source_ != nullptr && !source_->was_sent()) {
       source_->stop(std::make_exception_ptr(
-          RpcError(ErrorCode::kCancelled, "nobody reads the stream: it was not sent")));
+          RpcError(ErrorCode::kCancelled, "the stream is not read: it was not sent")));
     }
   }
 

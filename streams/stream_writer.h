@@ -44,8 +44,8 @@ struct StreamAccess;
 
 }  // namespace internal
 
-/// The writing end. Moved, not copied; several threads may write. Whoever lets it go without
-/// finish() or fail() ends the stream with kAborted.
+/// The writing end. Moved, not copied; several threads may write. To drop it without finish() or
+/// fail() ends the stream with kAborted.
 template <class T>
 class StreamWriter {
   static_assert(internal::check_stream_item<T>() || true, "said there");
@@ -85,7 +85,7 @@ class StreamWriter {
   /// Ends it with an error, which the reader gets behind what was written.
   void fail(std::exception_ptr error) { end(std::move(error)); }
   void fail(RpcError error) { fail(std::make_exception_ptr(std::move(error))); }
-  /// Whether nobody reads any more: then write() throws why.
+  /// Whether the stream is not read any more: then write() throws why.
   bool stopped() const { return source().is_stopped(); }
 
  private:

@@ -38,7 +38,7 @@ void for_each_rank(std::size_t count, const std::function<void(std::size_t rank)
   for (std::thread& thread : threads) thread.join();
 }
 
-// Empty, and nobody else's: one that a process has left which was killed may be in the way.
+// Empty, and of this cluster alone: a file that a killed process has left may be in the way.
 std::string new_meeting_file() {
   std::string path =
       std::filesystem::temp_directory_path() / absl::StrCat("sinew_cluster_", getpid(), "_XXXXXX");
@@ -170,7 +170,7 @@ Cluster::Cluster(std::vector<std::string> names, MethodTable methods)
 Cluster::Cluster(ClusterOptions options) : state_(std::make_unique<State>(std::move(options))) {
   const std::size_t count = state_->members.size();
   if (count == 0) throw RpcError(ErrorCode::kInvalidArgument, "a cluster has a worker at least");
-  // Of an open world somebody comes first.
+  // In an open world one worker must come first.
   const std::size_t alone = state_->options.world == ClusterWorld::kOpen ? 1 : 0;
   if (alone == 1) state_->start(0);
   std::vector<std::exception_ptr> errors(count);
@@ -263,7 +263,7 @@ void Cluster::evict(std::string_view name) {
                                 others.size()));
   }
   const WorkerInfo victim = worker.info();
-  // Whoever holds the list takes it off.
+  // The registrar takes it off the list.
   const auto tell = [&victim](const Worker& each) {
     WorkerAccess::core(each)->membership().on_worker_lost(victim, true, "a test has it evicted");
   };

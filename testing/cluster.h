@@ -106,7 +106,7 @@ class Cluster {
   /// WorkerOptions::on_rejoined. Returns when it knows. Throws RpcError kInvalidArgument where
   /// fewer than two others run, Failure if it does not learn it.
   void evict(std::string_view name);
-  /// An evicted worker has come back as another one.
+  /// An evicted worker has joined again as a new one.
   void replace(std::string_view name, Worker worker);
   /// Breaks the connection between two workers, as the network would; they make another one, and
   /// nothing is lost. False: they have none.

@@ -12,7 +12,7 @@ namespace sinew::testing {
 inline constexpr std::chrono::seconds kPatience{60};
 
 /// Waits until `condition()` is true, for `patience` at most; false if it never was. For what
-/// becomes true by itself and tells nobody.
+/// becomes true by itself, without a notice.
 ///
 ///     EXPECT_TRUE(eventually([&] { return learner.workers().size() == 2; }));
 template <class Condition>

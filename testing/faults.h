@@ -74,8 +74,8 @@ class Faults {
   Fault delay(const Messages& messages, std::chrono::nanoseconds by);
   /// They wait until Fault::release(), so the test decides what arrives, when, and in which order.
   Fault hold(const Messages& messages);
-  /// The connection between the two workers breaks just as a call has come, or a reply has been
-  /// sent, on which its sender does not know whether it arrived. Nothing is lost by it: the workers
+  /// The connection between the two workers breaks just as a call has arrived, or a reply has been
+  /// sent, of which its sender does not know whether it arrived. Nothing is lost by it: the workers
   /// make another connection, the call runs once and its caller gets the answer. Calls of a worker
   /// to itself have no connection.
   Fault break_connection(const Messages& messages);

@@ -23,11 +23,10 @@ class Gate {
 
   /// Blocks its thread, of which Sinew knows nothing, until open(), for kPatience at most.
   void pass();
-  /// Waits until so many threads have come to pass(), for kPatience at most. False if they have
-  /// not.
+  /// Waits until so many threads have called pass(), for kPatience at most. False if they have not.
   bool wait_for_arrivals(int count);
   void open();
-  /// And forgets who has come.
+  /// And forgets which threads have arrived.
   void close();
   int arrivals() const;
 

@@ -25,9 +25,10 @@ namespace sinew::testing {
 /// It delivers one message at a time, and lets the workers come to rest before and after it: until
 /// each thread of the process, but for the one that waits here, sleeps, and has slept for some
 /// milliseconds. So what is under way depends on what was delivered and in which order, and the
-/// same choices give the same run; what waits for a time (a pause between retries, a Batcher's
-/// wait) is at rest. A thread that never sleeps keeps the test waiting; it ends as a Failure that
-/// names it.
+/// same choices give the same run.
+///
+/// What waits for a time (a pause between retries, a Batcher's wait) is at rest. A thread that
+/// never sleeps keeps the test waiting; it ends as a Failure that names it.
 ///
 /// A message is shown to the faults when it is delivered. Calls of a worker to itself do not come
 /// here. Not thread-safe. Waits for `patience` at most, and throws Failure then, with what is under

@@ -10,9 +10,9 @@
 
 namespace sinew::internal {
 
-// From whom a worker takes word of contexts and passes; docs/autograd.md has the table. Pure. To
-// name a context takes its secret, so whoever comes to these checks with one that is known here has
-// been given it. All fail with kPermissionDenied and a text that names `from`.
+// Which workers may tell this one what about contexts and passes; docs/autograd.md has the table.
+// Pure. To name a context takes its secret, so a sender that names a known one has been given it.
+// All fail with kPermissionDenied and a text that names `from`.
 
 /// Whether a worker has exchanged messages of the context with the one that asks.
 enum class Part { kNone, kTakesPart };
@@ -31,7 +31,7 @@ absl::Status check_brings(const WorkerInfo& from, const PassId& pass, Answering 
 /// An AutogradAbort.
 absl::Status check_aborts(const WorkerInfo& from, const PassId& pass);
 
-/// Whether a context that is known here ends on the word of `from`.
+/// Whether `from` may end a context that is known here.
 bool may_end(const WorkerInfo& from, const autograd::ContextId& context, Part part);
 
 }  // namespace sinew::internal

@@ -182,7 +182,7 @@ struct AutogradManager::Search {
   torch::autograd::edge_list roots;
   torch::autograd::variable_list root_gradients;
   LiveEdges live;
-  // Asked about before: whoever does not know then never will.
+  // Asked about before. A worker that did not know the answer then will never know it.
   absl::flat_hash_set<EdgeId> asked;
 };
 
@@ -264,7 +264,7 @@ void AutogradManager::search(const std::shared_ptr<Search>& search) {
       for (const EdgeId& edge : edges) {
         if (worker != services_.self().incarnation && search->asked.insert(edge).second) continue;
         throw RpcError(ErrorCode::kInternal,
-                       absl::StrFormat("nobody knows what lies behind edge %d of message %d",
+                       absl::StrFormat("no worker knows what is behind edge %d of message %d",
                                        edge.index, edge.message));
       }
     }
@@ -390,7 +390,7 @@ void AutogradManager::abort(const std::shared_ptr<ContextState>& context, const 
   context->owe_failure(pass.serial, workers);
   for (const Incarnation worker : workers) {
     try {
-      // Whoever cannot be told learns of the end of the context, or of this worker.
+      // A worker that cannot be told learns of the end of the context, or of this worker.
       services_
           .control_call(peer_of(services_, *context, worker).info(), kAbortMethod,
                         abort.SerializeAsString(), kAbortTime)

@@ -147,7 +147,7 @@ void AutogradManager::drop(const std::shared_ptr<ContextState>& context, Context
         autograd::to_string(context->id()), services_.self().name, reason.message());
     remains.pass->fail(make_error(absl::Status(reason.code(), text)));
   }
-  // Whoever made it sees to the workers that it knows; others may be known only here.
+  // Its creator tells the workers that it knows; others may be known only here.
   for (const WorkerInfo& peer : remains.peers) {
     if (peer.incarnation == told_by || peer.incarnation == context->id().creator) continue;
     if (!services_.is_lost(peer)) releases_.add_ended(peer, context->id(), live_from);
@@ -161,7 +161,7 @@ void AutogradManager::on_note(const WorkerInfo& from, std::string body) {
                                   from.name));
     return;
   }
-  // Somebody who takes no part has no contexts to end.
+  // A sender that is no member has no contexts to end.
   if (!check_member(from).ok()) return;
   std::vector<std::shared_ptr<ContextState>> ended;
   std::vector<autograd::ContextId> ended_long_ago;
@@ -237,8 +237,8 @@ void AutogradManager::on_worker_fenced(const WorkerInfo& worker) {
     ended_.forget(worker.incarnation);
     for (auto at = contexts_.begin(); at != contexts_.end();) {
       const auto next = std::next(at);
-      // Who is no member may never have been one, so nobody else would end what it is said to have
-      // made.
+      // A worker that is no member may never have been one. Then no other worker would end what it
+      // is said to have made.
       const bool ends = at->first.creator == worker.incarnation ||
                         (!members.contains(at->first.creator) && at->second->takes_part(worker));
       if (ends) {

@@ -349,7 +349,7 @@ void BackwardPass::commit() {
   for (const LocalBackward::Leaf& leaf : leaves) {
     if (!leaf.node->post_hooks().empty()) hooked.emplace_back(leaf.node, leaf.gradient);
   }
-  // Where somebody has ended the pass meanwhile, that has been told already.
+  // If the pass was ended meanwhile, that has been reported already.
   if (!context_->commit(id_, leaves, reductions_, reduced_)) {
     throw_error(absl::AbortedError("the pass was ended while it ran"));
   }
@@ -387,7 +387,7 @@ std::string BackwardPass::describe_wait() const {
   std::vector<std::string> waits;
   if (part_.missing() > 0) {
     waits.push_back(absl::StrFormat(
-        "no gradients have come for %d of the messages with tensors that this worker has sent",
+        "no gradients have arrived for %d of the messages with tensors that this worker has sent",
         part_.missing()));
   }
   switch (part_.wait()) {

@@ -47,7 +47,7 @@ class ContextState {
   bool is_lost() const;
   /// Why nothing is recorded any more.
   enum class Released {
-    /// Its creator, or whoever brought it here, has ended it.
+    /// Its creator, or the worker that brought it here, has ended it.
     kEnded,
     /// This worker takes its creator for lost.
     kLost,

@@ -35,9 +35,8 @@ struct MessageName {
   }
 };
 
-/// One line of work in a context: that of a scope which somebody has opened, or of the handler of a
-/// call that was made in the context. It is what follows the work (ThreadContext::ambient).
-/// Thread-safe.
+/// One line of work in a context: that of an open scope, or of the handler of a call that was made
+/// in the context. It is what follows the work (ThreadContext::ambient). Thread-safe.
 class ContextWork {
  public:
   /// The work of the handler of that call.

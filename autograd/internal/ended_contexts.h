@@ -11,13 +11,13 @@
 
 namespace sinew::internal {
 
-/// Which contexts of other workers have ended, as they have told. The word of a context's creator
-/// holds for everybody; that of any other worker for its own calls alone, so that nobody ends what
-/// others work in by naming it. Pure; not thread-safe.
+/// Which contexts of other workers have ended, as those workers have reported. A report by the
+/// context's creator holds for all workers. A report by another worker holds for its own calls
+/// alone, so no worker can end what others work in by naming it. Pure; not thread-safe.
 class EndedContexts {
  public:
-  /// What one worker may have remembered here, beside what it said of all contexts below one. Far
-  /// more than end while a call is under way; beyond it the oldest are forgotten.
+  /// How many reports of one worker are remembered, in addition to its report of all contexts below
+  /// one. Far more than end while a call is under way; beyond it the oldest are forgotten.
   static constexpr std::size_t kMaxPerTeller = std::size_t{1} << 16;
   /// Of how many creators one worker may speak.
   static constexpr std::size_t kMaxCreatorsPerTeller = 4096;

@@ -15,9 +15,9 @@
 
 namespace sinew::internal {
 
-/// /// The inputs of the nodes of a graph that get several gradients, and the order in which those
-/// are added: it follows from the graph and from the order of its entries, not from which gradient
-/// comes first. Not thread-safe.
+/// The inputs of the nodes of a graph that get several gradients, and the order in which those are
+/// added. The order follows from the graph and from the order of its entries, not from which
+/// gradient arrives first. Not thread-safe.
 class GradientSums {
  public:
   using Node = torch::autograd::Node;
@@ -40,8 +40,7 @@ class GradientSums {
     /// Those that run, each behind those that it leads to: in the order in which a depth-first
     /// search from the entries leaves them.
     std::vector<const Node*> operations;
-    /// /// Nodes with inputs whose gradients may need an order, and from how many of them on they
-    /// do.
+    /// Nodes with inputs whose gradients may need an order, and from how many of them on they do.
     absl::flat_hash_map<const Node*, std::size_t> shared;
   };
   GradientSums() = default;

@@ -9,7 +9,7 @@ namespace {
 
 using torch::autograd::AccumulateGrad;
 
-// Not in place: the sum so far may be needed again, and somebody may have asked for it.
+// Not in place: the sum so far may be needed again, and a caller may hold it.
 at::Tensor sum(const at::Tensor& so_far, const at::Tensor& more) {
   if (!so_far.defined()) return more;
   return so_far.is_sparse() && !more.is_sparse() ? more + so_far : so_far + more;
@@ -118,7 +118,7 @@ void GradientTable::scale(const std::vector<at::Tensor>& leaves, double factor,
   for (const at::Tensor& leaf : leaves) {
     const auto found = entries_.find(leaf.unsafeGetTensorImpl());
     if (found == entries_.end()) continue;
-    // Not in place: somebody may have asked for it.
+    // Not in place: a caller may hold it.
     Entry& entry = found->second;
     entry.settled = entry.gradient = entry.gradient * factor;
   }

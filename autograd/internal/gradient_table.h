@@ -21,7 +21,7 @@ namespace sinew::internal {
 /// says that it was done everywhere.
 class GradientTable {
  public:
-  /// Adds what a pass has brought. Takes a gradient's memory where nobody else holds it. `reduced`
+  /// Adds what a pass has brought. Takes a gradient's memory where nothing else holds it. `reduced`
   /// are leaves with gradients that take the place of what is there.
   void add(const PassId& pass, std::vector<LocalBackward::Leaf>& leaves,
            const PassReductions::Reduced& reduced = {});

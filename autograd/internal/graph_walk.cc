@@ -12,7 +12,7 @@ using torch::autograd::edge_list;
 
 namespace {
 
-// Junctions are numbered beside messages, which do not get as far.
+// Junctions share the range of numbers with messages; the numbers of messages never get this high.
 constexpr std::uint64_t kFirstJunction = std::uint64_t{1} << 63;
 
 }  // namespace

@@ -47,7 +47,7 @@ class GraphWalk {
   const autograd::ContextId context_;
   // Nodes behind which everything is known: the edge that knows it.
   absl::flat_hash_map<const Node*, EdgeId> known_;
-  // Nodes that walks have come to.
+  // Nodes that walks have reached.
   absl::flat_hash_set<const Node*> seen_;
   // Of these, such that lead to nothing that was received.
   absl::flat_hash_set<const Node*> ends_;

@@ -33,8 +33,8 @@ class LeafReduction {
   virtual void fail(const std::exception_ptr& error) = 0;
 };
 
-/// Has a say in the gradients of some leaves. A pass that reaches none of them counts too: the
-/// other processes may be waiting for it. Thread-safe.
+/// Reduces the gradients of some leaves. A pass that reaches none of them counts too: the other
+/// processes may be waiting for it. Thread-safe.
 class LeafReducer {
  public:
   /// What a pass does with a leaf.

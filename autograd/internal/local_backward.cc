@@ -25,7 +25,7 @@ using torch::autograd::variable_list;
 
 namespace {
 
-// // Two dense gradients need no order: a + b is b + a. A sum of sparse ones keeps the elements of
+// Two dense gradients need no order: a + b is b + a. A sum of sparse ones keeps the elements of
 // both, one behind the other; such gradients go to leaves.
 constexpr std::size_t kOrderedFrom = 3;
 constexpr std::size_t kOrderedSparseFrom = 2;
@@ -281,7 +281,7 @@ void LocalBackward::add(State& state, variable_list gradients) {
   for (std::uint32_t i = 0; i < gradients.size(); ++i) add(state, i, std::move(gradients[i]));
 }
 
-// When the last one has come, the sum is all that the input gets.
+// When the last one has arrived, the sum is all that the input gets.
 void LocalBackward::add(const GradientSums::Addend& addend, at::Tensor gradient) {
   GradientSums::Sum& sum = *addend.sum;
   sums_begun_ = true;

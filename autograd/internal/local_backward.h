@@ -79,7 +79,7 @@ class LocalBackward {
 
   /// All entries have arrived and all nodes have run.
   bool done() const { return entries_.empty() && nodes_left_ == 0; }
-  /// Those that nobody took while run() ran.
+  /// Those that were not taken while run() ran.
   std::vector<Leaf> take_leaves() { return std::move(leaves_); }
   /// Whether there will be a gradient for `leaf`.
   bool reaches(const at::Tensor& leaf) const;

@@ -46,7 +46,7 @@ class OutgoingEdges final : public TensorHook {
 };
 
 /// A message that is written in a context which this worker has lost, while others may work in it:
-/// no gradient would come back along it, and nobody would notice.
+/// no gradient would come back along it, without any error.
 class LostEdges final : public TensorHook {
  public:
   LostEdges(const autograd::ContextId& context, std::string worker)
@@ -68,7 +68,7 @@ class IncomingEdges final : public TensorHook {
                 const CallName& call)
       : context_(std::move(context)), sender_(std::move(sender)), message_(message), call_(call) {}
 
-  /// The call that has come; empty for a reply.
+  /// The call that has arrived; empty for a reply.
   const CallName& call() const { return call_; }
 
   std::optional<std::uint32_t> on_write(const at::Tensor&) override { return std::nullopt; }

@@ -31,7 +31,7 @@ class OrderedSum {
   const std::size_t count_;
   std::size_t next_ = 0;
   at::Tensor total_;
-  // Nobody else has seen `total_`.
+  // `total_` has not been given to any other code.
   bool is_own_ = false;
   std::map<std::size_t, at::Tensor> early_;
 };

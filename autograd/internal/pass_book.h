@@ -19,9 +19,9 @@ namespace sinew::internal {
 /// ended, and whom it still has to tell of failures. Pure; tests/autograd explores it together with
 /// PassPart. Not thread-safe.
 ///
-/// A pass that is done here may fail yet, elsewhere. The word of that may come late; so it also
-/// comes with the next request of the worker that has to say it, and what the failed pass had added
-/// is taken back before the next one adds anything.
+/// A pass that is done here may still fail elsewhere. The notice of that may arrive late. So it is
+/// also sent with the next request of the worker that reports it, and what the failed pass had
+/// added is taken back before the next one adds anything.
 class PassBook {
  public:
   explicit PassBook(Incarnation self) : self_(self) {}

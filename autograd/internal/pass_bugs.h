@@ -12,7 +12,7 @@ enum class PassBug {
   kAnswersHalfAStep,     // an answer in steps lacks what other workers may still bring
   kForgetsWhomItAsked,   // who is asked later does not hear of a failure
   kEndsBeforeOthers,     // a part is done while other workers have not answered
-  kFailsUnheard,         // a failure that nobody waits for ends the pass, and is forgotten
+  kFailsUnheard,         // a failure that no request waits for ends the pass, and is forgotten
   kAbortsNobody,         // those that were asked do not hear of a failure
   kKeepsFailed,          // what a failed pass has added stays
   kForgetsFailures,      // a request does not say which passes before it have failed

@@ -26,8 +26,8 @@ enum class Answering : std::uint8_t {
 /// What one worker does in one backward pass, and who is answered when: at the initiator, which
 /// asks the others to take part, and at those. Without a graph, gradients, threads or a lock of its
 /// own: the caller does what each member function returns, in the order of its fields, and tells
-/// what happens. Gradients and those who wait for an answer are numbers of the caller's. docs/
-/// autograd.md has the protocol, tests/autograd explores it.
+/// what happens. Gradients and those who wait for an answer are numbers of the caller's.
+/// docs/autograd.md has the protocol, tests/autograd explores it.
 ///
 /// Copyable, for tests that look at what may follow from each state.
 class PassPart {
@@ -74,7 +74,7 @@ class PassPart {
   enum class End : std::uint8_t {
     kDone,
     kFailed,
-    /// Nobody who waits could be told so: it stays until the initiator calls again, or says that
+    /// No request was waiting to be told so: it stays until the initiator calls again, or says that
     /// the pass has failed.
     kFailedUntold,
   };
@@ -104,8 +104,8 @@ class PassPart {
     Answer answer;
     /// Tell these that the pass has failed.
     std::vector<Waiter> failed;
-    /// Run the graph with `arrivals`; then on_ran(), what it says, and next(). Nobody else is told
-    /// to until then.
+    /// Run the graph with `arrivals`; then on_ran(), what it says, and next(). No other caller is
+    /// told to run it until then.
     bool run = false;
     Parcels arrivals;
   };

@@ -30,7 +30,8 @@ constexpr char kRefused[] = "refused:";
 // Of a start that took too long, and of one that a rank gave up for another reason.
 constexpr char kAbandoned[] = "abandoned:";
 constexpr char kGivenUp[] = "given up:";
-// A store that has seen more tries than that has lost its mind, or somebody plays with it.
+// A store that has seen more tries than this is broken, or is written to by a program that is no
+// rank.
 constexpr int kMostGenerations = 1'000'000;
 
 std::chrono::nanoseconds left_until(Clock::TimePoint deadline) {
@@ -38,8 +39,8 @@ std::chrono::nanoseconds left_until(Clock::TimePoint deadline) {
                                             std::chrono::milliseconds(1));
 }
 
-/// For one question to the store: whoever serves it may stand still for a while, which the start
-/// bears until its own deadline.
+/// For one request to the store. Its server may be stopped for a while; the start tolerates that
+/// until its own deadline.
 StoreCallOptions patience(const AssemblyRequest& request) {
   return {std::max<std::chrono::nanoseconds>(left_until(request.deadline), kTimeToAgree)};
 }
@@ -76,9 +77,9 @@ bool follows_from_others(absl::StatusCode code) {
   return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;
 }
 
-/// What all ranks pass together, or none does: each comes to it by a key of its own. Rank 0 opens
-/// it once all have come; who waits too long, or cannot go on, shuts it, for all. One key decides
-/// which of the two it was.
+/// What all ranks pass together, or none does: each arrives at it by a key of its own. Rank 0 opens
+/// it once all have arrived. A rank that waits too long, or cannot go on, shuts it for all. One key
+/// decides which of the two it was.
 class Gate {
  public:
   struct Names {
@@ -93,7 +94,7 @@ class Gate {
 
   std::string place_of(int rank) const { return absl::StrCat(names_.place, rank); }
 
-  /// `decide`: what rank 0 says when all have come.
+  /// `decide`: what rank 0 says when all have arrived.
   absl::Status pass(const std::function<std::string()>& decide) const {
     try {
       if (request_.rank == 0) {
@@ -122,14 +123,15 @@ class Gate {
     return verdict == own || !follows_from_others(why.code()) ? why : status;
   }
 
-  /// OK: nobody has shut it.
+  /// OK: no rank has shut it.
   absl::Status look() const {
     if (!store_.check({names_.verdict}, patience(request_))) return absl::OkStatus();
     return status_of(store_.get(names_.verdict, patience(request_)));
   }
 
  private:
-  /// False: somebody has shut it before. Throws kDeadlineExceeded, or what the request's health is.
+  /// False: a rank has shut it before. Throws kDeadlineExceeded, or the error of the request's
+  /// `health`.
   bool wait_for(const std::vector<std::string>& keys) const {
     for (;;) {
       const std::chrono::nanoseconds left = left_until(request_.deadline);
@@ -207,7 +209,7 @@ class Gate {
 constexpr Gate::Names kMeeting{kSeat, "verdict", "come"};
 constexpr Gate::Names kConnection{"connected/", "connection", "connected with all others"};
 
-/// What rank 0 says of those who have come.
+/// What rank 0 says of the ranks that have arrived.
 std::string verdict_of(const AssemblyRequest& request, const Store& store) {
   std::vector<int> differ;
   std::string terms;

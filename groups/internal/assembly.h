@@ -36,13 +36,13 @@ struct AssemblyRequest {
 /// Meets the other ranks at a store, where the same group may have met before, in vain or with
 /// success: each time all meet is a generation of its own. Returns the store of this one's keys.
 ///
-/// A rank takes its seat in the first generation that nobody has abandoned and where its seat is
-/// free. Rank 0 opens it once all seats are taken and all terms are alike; who waits too long
+/// A rank takes its seat in the first generation that is not abandoned and where its seat is free.
+/// Rank 0 opens it once all seats are taken and all terms are alike; a rank that waits too long
 /// abandons it, for all. One key decides which of the two it was.
 ///
-/// kDeadlineExceeded names the ranks that have not come; kUnavailable, a rank that gave up, and why
-/// (its own error is that of its `health`); kInvalidArgument, at all ranks, those that
-/// say other terms; errors of the store.
+/// kDeadlineExceeded names the ranks that have not arrived; kUnavailable, a rank that gave up, and
+/// why (its own error is that of its `health`); kInvalidArgument, at all ranks, those that say
+/// other terms; errors of the store.
 absl::StatusOr<Store> assemble(const AssemblyRequest& request);
 
 /// The second part, at the store that assemble() has returned: each rank connects itself with the

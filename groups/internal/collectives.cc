@@ -83,8 +83,8 @@ void check_function(const GroupEngine& group, const Operation& operation) {
                                   : ""));
 }
 
-/// Backends divide by the number of elements, or wait for messages that nobody sends. Where no rank
-/// has any, all that is left of the operation is that they meet.
+/// Backends divide by the number of elements, or wait for messages that no rank sends. Where no
+/// rank has any elements, the operation is only a barrier.
 Operation without_elements(Operation operation) {
   operation.start = [](C10dBackend& backend) { return backend.barrier(); };
   operation.finish = nullptr;

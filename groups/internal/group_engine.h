@@ -73,7 +73,7 @@ class GroupEngine : public std::enable_shared_from_this<GroupEngine> {
     std::string listen_host;
     /// Met over a worker: who has which rank.
     std::vector<WorkerInfo> workers;
-    /// Whether all members are still there, while the group starts; null: nobody knows.
+    /// Whether all members are still there, while the group starts; null: not known.
     std::function<absl::Status()> health;
   };
 

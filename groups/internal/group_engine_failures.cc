@@ -74,7 +74,7 @@ void GroupEngine::look(Id id) {
     const auto found = pending_.find(id);
     if (found == pending_.end() || life_.state() != GroupLife::State::kOpen) return;
     pending = found->second;
-    // Only the oldest collective is written: nobody can be at a later one without it.
+    // Only the oldest collective is written: no rank can be at a later one without it.
     for (const auto& [other, entry] : pending_) {
       if (entry->number != 0 && entry->number < pending->number) return;
     }
@@ -104,7 +104,7 @@ void GroupEngine::time_out(Id id) {
                                   seconds_text(operation.timeout.value_or(setup_.timeout)));
   if (pending->number == 0) {
     absl::StrAppend(&text, operation.peer < 0
-                               ? ": nobody has sent anything of that tag, type and size"
+                               ? ": no rank has sent anything of that tag, type and size"
                                : absl::StrCat(": ", member_text(operation.peer),
                                               " has not come, or with another tag, type or size"));
     return fail(absl::DeadlineExceededError(text));
@@ -197,7 +197,7 @@ void GroupEngine::fail(const absl::Status& reason) {
     if (!life_.begin_failing(reason)) return;
   }
   const std::vector<int> readers = readers_of_end();
-  // Before connections are closed: whoever notices that is to find the reason here.
+  // Before connections are closed: a rank that notices the close finds the reason here.
   const absl::Status agreed = board_.agree_on_end(reason);
   std::vector<Pending> ended;
   {

@@ -40,7 +40,7 @@ class GroupLife {
   bool end(OperationId id);
 
   /// Something is wrong with the group for good. True: the caller is the first to know, and calls
-  /// fail() once it knows more; false: somebody else does so, or the group is over.
+  /// fail() once it knows more. False: another caller does so, or the group is over.
   bool begin_failing(const absl::Status& reason);
   /// What has to end with that reason: everything under way. The first reason counts.
   std::vector<OperationId> fail(const absl::Status& reason);

@@ -13,7 +13,7 @@ namespace sinew::internal {
 /// Where the ranks of a group meet, and this one's place among them.
 struct Meeting {
   Store store;
-  /// The store was opened for this meeting alone: nobody else comes to its address.
+  /// The store was opened for this meeting alone: no other process uses its address.
   bool is_own_store = false;
   /// Why others may not come: "; ...", or empty.
   std::string hint;

@@ -37,7 +37,7 @@ class OperationBoard {
   /// What the group's end is due to: the first one's reason, which is returned. `reason` itself
   /// when the store is out of reach, and this rank has not read another one before.
   absl::Status agree_on_end(const absl::Status& reason) const;
-  /// OK: nobody has said anything.
+  /// OK: no rank has written an end.
   absl::Status end() const;
   /// Returns when these ranks have read the group's end, or after some seconds: for the one that
   /// takes the store along when it ends.

@@ -90,7 +90,7 @@ absl::StatusOr<Socket> connect_to(const std::string& host_port, Clock::TimePoint
   Socket socket = open_socket(**address);
   const auto failed = [&](int error) {
     return absl::UnavailableError(
-        absl::StrCat("nobody answers at ", host_port, ": ", std::strerror(error)));
+        absl::StrCat("no answer at ", host_port, ": ", std::strerror(error)));
   };
   if (!socket.valid()) return failed(errno);
   if (connect(socket.fd(), (*address)->ai_addr, (*address)->ai_addrlen) != 0) {

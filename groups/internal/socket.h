@@ -31,9 +31,9 @@ class Socket {
 
 // Of `host_port`, a literal with its port. All are non-blocking, and no child inherits them.
 
-/// kAlreadyExists when somebody listens there.
+/// kAlreadyExists when the address is in use.
 absl::StatusOr<Socket> listen_at(const std::string& host_port);
-/// kUnavailable when nobody answers.
+/// kUnavailable when there is no answer.
 absl::StatusOr<Socket> connect_to(const std::string& host_port, Clock::TimePoint deadline);
 int port_of(const Socket& socket);
 

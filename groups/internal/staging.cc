@@ -11,7 +11,8 @@
 namespace sinew::internal {
 namespace {
 
-// Whoever reads another byte as a bool may do anything, and MIN and MAX of such are no bools.
+// To read another byte as a bool is undefined behaviour, and MIN and MAX of such bytes are no
+// bools.
 bool has_odd_bools(const at::Tensor& tensor) {
   if (tensor.scalar_type() != at::kBool || tensor.numel() == 0) return false;
   return tensor.view(at::kByte).max().item<std::uint8_t>() > 1;

@@ -186,9 +186,10 @@ absl::Status StoreTable::put(const std::string& key, const std::string& value,
   const std::size_t freed = found == values_.end() ? 0 : key.size() + found->second.size();
   const std::size_t used = used_bytes_ - freed + key.size() + value.size();
   if (used > limits_.max_bytes || (found == values_.end() && values_.size() >= limits_.max_keys)) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "the store is full: it has %d keys of %d and %d bytes of %d; delete keys that nobody needs",
-        values_.size(), limits_.max_keys, used_bytes_, limits_.max_bytes));
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("the store is full: it has %d keys of %d and %d bytes of %d; delete keys "
+                        "that are not needed",
+                        values_.size(), limits_.max_keys, used_bytes_, limits_.max_bytes));
   }
   used_bytes_ = used;
   values_.insert_or_assign(key, value);

@@ -46,9 +46,9 @@ class StoreTable {
   std::vector<Answer> handle(WaiterId id, const proto::StoreRequest& request, Clock::TimePoint now);
   /// The waits that have lasted too long end with kDeadlineExceeded.
   std::vector<Answer> expire(Clock::TimePoint now);
-  /// When expire() has something to do; unset: nobody waits.
+  /// When expire() has something to do; unset: no request waits.
   std::optional<Clock::TimePoint> next_expiry() const;
-  /// Nobody is interested in the answer any more.
+  /// The answer is not needed any more.
   void forget(WaiterId id);
   /// All waits end with that.
   std::vector<Answer> fail_all(const absl::Status& reason);

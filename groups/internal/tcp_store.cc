@@ -135,14 +135,14 @@ class TcpStoreClient final : public StoreBackend {
       } else {
         take_locked(*std::move(frames));
       }
-      // Theirs may have come, and somebody must read on.
+      // Their replies may have arrived, and one of them must go on reading.
       changed_.notify_all();
     }
   }
 
   void take_locked(std::vector<proto::StoreFrame> frames) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (proto::StoreFrame& frame : frames) {
-      // Whoever had asked that has given up.
+      // The caller of that request has given up.
       if (unanswered_.erase(frame.id()) > 0) continue;
       const auto found = replies_.find(frame.id());
       if (found == replies_.end() || found->second.has_value()) {
@@ -187,7 +187,7 @@ class TcpStoreClient final : public StoreBackend {
   /// Of those that have been asked for; unset: it has not come.
   absl::flat_hash_map<std::uint64_t, std::optional<proto::StoreReply>> replies_
       ABSL_GUARDED_BY(mutex_);
-  /// Of those that nobody waits for any more: their replies may come yet.
+  /// Of requests that were given up: their replies may still arrive.
   absl::flat_hash_set<std::uint64_t> unanswered_ ABSL_GUARDED_BY(mutex_);
   bool has_reader_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);

@@ -15,8 +15,8 @@ absl::StatusOr<std::shared_ptr<StoreBackend>> open_tcp_store(const std::string& 
                                                              Store::TcpReach reach,
                                                              Clock::TimePoint deadline);
 
-/// Nobody else can connect from now on, and the port is free for others; who has connected goes on.
-/// Does nothing for other kinds of stores and at clients.
+/// No further process can connect from now on, and the port is free for others; open connections go
+/// on. Does nothing for other kinds of stores and at clients.
 void stop_listening(StoreBackend& store);
 
 }  // namespace sinew::internal

@@ -138,7 +138,7 @@ int TcpStoreServer::poll_timeout() const {
   for (const auto& [id, connection] : connections_) {
     if (!connection.has_greeted) left = std::min(left, milliseconds_until(connection.greet_by));
   }
-  // A full house looks again whether somebody has left.
+  // At the limit of connections, it looks again whether one has ended.
   if (connections_.size() >= kMaxConnections) left = std::min<std::uint64_t>(left, kPauseMs);
   return static_cast<int>(left);
 }
@@ -148,7 +148,8 @@ void TcpStoreServer::accept_all() {
     Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Out of descriptors: the connection stays where it is, and poll() would say so for ever.
+      // Out of descriptors: the connection stays in the queue, and poll() would report it without
+      // end.
       if (errno == EMFILE || errno == ENFILE) poll(nullptr, 0, kPauseMs);
       return;
     }

@@ -18,9 +18,8 @@
 
 namespace sinew::internal {
 
-/// Serves a store to processes that connect, on a thread of its own. Whoever connects may be
-/// anybody: a connection that does not greet soon, or sends what is no frame, is closed.
-/// Thread-safe.
+/// Serves a store to processes that connect, on a thread of its own. Clients are not trusted: a
+/// connection that does not greet soon, or sends what is no frame, is closed. Thread-safe.
 class TcpStoreServer {
  public:
   static constexpr std::chrono::seconds kGreetingTime{10};

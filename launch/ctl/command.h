@@ -6,7 +6,7 @@
 
 namespace sinew::internal {
 
-/// What sinew-ctl was asked for. It prints its result; an error's text is for whoever has asked.
+/// What sinew-ctl was asked for. It prints its result; an error's text is for the user.
 using Command = std::function<absl::Status()>;
 
 }  // namespace sinew::internal

@@ -241,8 +241,9 @@ void add_job_commands(CLI::App& app, Command& command) {
   CLI::App* const monitors =
       app.add_subcommand("monitor", "Serves a page, and metrics for Prometheus, of the whole job");
   add_access(*monitors, *flags);
-  monitors->add_flag("--for-everybody", flags->for_everybody,
-                     "Without a token, on an address that others reach: whoever does may look");
+  monitors->add_flag(
+      "--for-everybody", flags->for_everybody,
+      "Without a token, on an address that others reach: all that reach it may look");
   monitors->add_option("--bind", flags->bind, "HOST:PORT to serve them at")->capture_default_str();
   monitors->callback([&command, flags] { command = [flags] { return monitor(*flags); }; });
   CLI::App* const cancels =

@@ -93,7 +93,7 @@ void add_worker(const WorkerView& view, Families& families) {
            "version", state.version()),
       1);
   families.gauge("sinew_worker_member",
-                 "1: it is on the list of members, and whoever holds that answers.", of(view),
+                 "1: it is on the list of members, and the registrar answers.", of(view),
                  state.membership() == "MEMBER" ? 1 : 0);
   families.gauge("sinew_worker_members", "Members on the list as this worker has it.", of(view),
                  state.members_size());

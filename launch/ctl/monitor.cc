@@ -124,7 +124,7 @@ absl::Status serve_monitor(const JobAccess& access, const std::string& bind, Mon
   httplib::Server server;
   server.set_pre_routing_handler([&token](const httplib::Request& request,
                                           httplib::Response& response) {
-    // What the page shows is nobody else's to embed or to read.
+    // No other site may embed or read what the page shows.
     response.set_header("X-Frame-Options", "DENY");
     response.set_header("Content-Security-Policy",
                         "default-src 'none'; style-src 'unsafe-inline'; script-src "

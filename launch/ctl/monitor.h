@@ -9,9 +9,9 @@ namespace sinew::internal {
 
 /// Who may look.
 enum class MonitorFor {
-  /// Whoever shows the job's token; in a job without one, this host.
+  /// Clients that present the job's token; in a job without one, clients on this host.
   kTokenOrThisHost,
-  /// Whoever reaches it, with the token if the job has one.
+  /// All clients that reach it, with the token if the job has one.
   kEverybody,
 };
 

@@ -44,10 +44,9 @@ void find_registry(const JobView& job, Findings& found) {
     if (view.state.membership() == "SUSPECTED") waiting.insert(view.name);
   }
   if (waiting.empty()) return;
-  found.push_back(
-      {Finding::Kind::kRegistry,
-       {"whoever holds the list of members does not answer: nobody can join or be missed",
-        absl::StrCat("as seen by ", list(waiting))}});
+  found.push_back({Finding::Kind::kRegistry,
+                   {"the registrar does not answer: no worker can join or be evicted",
+                    absl::StrCat("as seen by ", list(waiting))}});
 }
 
 // ---- Barriers.

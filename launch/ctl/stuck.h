@@ -18,13 +18,13 @@ struct Finding {
     kRoot,
     /// Calls that no thread has begun.
     kQueue,
-    /// A barrier or gather to which somebody has not come.
+    /// A barrier or gather at which a worker is missing.
     kGather,
-    /// A collective that somebody has not called.
+    /// A collective that a rank has not called.
     kCollective,
     /// A connection that carries nothing, or too little.
     kLink,
-    /// Nobody answers who holds the list of members.
+    /// The registrar does not answer.
     kRegistry,
     /// A worker says nothing.
     kSilent,

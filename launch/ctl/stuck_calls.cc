@@ -167,7 +167,7 @@ std::vector<Finding> CallGraph::roots() const {
     if (behind == 0 && node.waits_for_unseen.empty() && !is_very_old) continue;
     Finding finding{Finding::Kind::kRoot, {text_of(node)}};
     if (!node.waits_for_unseen.empty()) {
-      finding.lines.push_back(absl::StrCat("has called, and nobody says what became of it: ",
+      finding.lines.push_back(absl::StrCat("has called, and no worker reports what became of it: ",
                                            absl::StrJoin(node.waits_for_unseen, ", ")));
     } else {
       finding.lines.push_back("waits for no other call: look at what the method does");

@@ -95,7 +95,7 @@ int become(Preparation& to_do) {
     const pid_t self = ::getpid();
     if (::write(to_do.announce, &self, sizeof self) != sizeof self) return errno;
   }
-  // Who is announced is known to somebody who outlives the parent.
+  // An announced process is known to a process that outlives the parent.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 && to_do.announce < 0) {
     to_do.failed_call = "prctl(PR_SET_PDEATHSIG)";
     return errno;
@@ -126,7 +126,7 @@ pid_t start_copy(Preparation& to_do) {
     to_do.error = become(to_do);
     if (to_do.announce >= 0) {
       const pid_t gone = -::getpid();
-      // Nobody reads it any more, if it fails.
+      // If it fails, it is not read any more.
       [[maybe_unused]] const ssize_t written = ::write(to_do.announce, &gone, sizeof gone);
     }
     ::_exit(127);
@@ -191,13 +191,14 @@ ChildProcess::Start ChildProcess::start(const ChildCommand& command) {
 }
 
 void ChildProcess::signal(int number) const {
-  // By the descriptor nobody else is hit, whoever waits for the process meanwhile.
+  // By the descriptor no other process is hit, also when other code waits for the process
+  // meanwhile.
   const bool is_group = group_ == ChildCommand::Group::kOwn;
   if (!is_group && pidfd_.valid()) {
     if (::syscall(SYS_pidfd_send_signal, pidfd_.number(), number, nullptr, 0) == 0) return;
     if (errno == ESRCH) return;
   }
-  // Somebody else has waited for it, and its number may be another's.
+  // Other code has waited for it, and its number may belong to another process.
   if (look() == Look::kIsGone) return;
   ::kill(is_group ? -pid_ : pid_, number);
 }
@@ -218,7 +219,7 @@ std::optional<ProcessEnd> ChildProcess::take_end() {
   } while (taken < 0 && errno == EINTR);
   if (taken == 0) return std::nullopt;
   if (taken < 0) return ProcessEnd{ProcessEnd::Kind::kUnknown, 0};
-  // Nor while somebody is left in it.
+  // Nor while a process is left in the group.
   if (found == Look::kNoAnswer) end_group();
   return WIFEXITED(status) ? ProcessEnd::exited(WEXITSTATUS(status))
                            : ProcessEnd::signalled(WTERMSIG(status));

@@ -36,8 +36,8 @@ struct ChildCommand {
   /// The signals that are blocked in it.
   sigset_t blocked_signals = {};
   /// Unless -1: the process id is written there (a pid_t) before the program begins; and once more,
-  /// negated, if it cannot begin. Whoever reads that ends the process when this one is gone, should
-  /// the kernel not be told to.
+  /// negated, if it cannot begin. The reader of that ends the process when this one is gone, in
+  /// case the kernel cannot be asked to.
   int announce = -1;
 };
 
@@ -73,8 +73,8 @@ class ChildProcess {
       : pid_(pid), pidfd_(std::move(pidfd)), group_(group) {}
 
   const pid_t pid_;
-  // Invalid where the system gives none. The number is the child's as long as nobody has waited for
-  // it.
+  // Invalid where the system gives none. The number is the child's as long as no code has waited
+  // for it.
   const FileDescriptor pidfd_;
   const ChildCommand::Group group_;
 };

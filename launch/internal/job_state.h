@@ -37,9 +37,9 @@ struct JobRules {
 /// The first process that fails (does not exit with 0, without having been told to end) ends the
 /// others: they are told to, and killed after `grace`. When all have ended the job is started again
 /// if it may be, unless its leaders had ended well, a process could not be started, or one cannot
-/// be killed. A first request to stop tells all to end and lets them; a second one kills, unless it
-/// is the first one that comes by another way (is_same_stop()). Who ends once the job is stopped
-/// was told to, if not by this then by whoever stopped it.
+/// be killed. A first request to stop tells all to end, and waits for them. A second one kills,
+/// unless it is the first one that arrives by another way (is_same_stop()). A process that ends
+/// once the job is stopped counts as told to end: by this, or by the sender of the request.
 ///
 /// Copyable, for tests that look at what may follow from each state.
 class JobState {
@@ -76,9 +76,9 @@ class JobState {
 
   void on_started(std::size_t process) { at(process).state = ProcessState::kRunning; }
   void on_ended(std::size_t process, ProcessEnd end, TimePoint now);
-  /// Somebody wants the job to end, by `signal`. The second time: at once.
+  /// A request to stop the job, by `signal`. The second time: at once.
   void on_stop(int signal, TimePoint now);
-  /// Whether a request to stop that comes now is the one that has come.
+  /// Whether a request to stop that arrives now is the same as the one before.
   bool is_stopped_by(TimePoint now) const;
 
   /// All have ended, and none is started again.

@@ -234,8 +234,8 @@ void OutputRelay::drop_target(int target) {
     source->route.target = -1;
     source->line.clear();
   }
-  // What nobody reads and no file keeps is for nobody: the writers are told as they would be by the
-  // output itself.
+  // Output without a reader and without a file is dropped: the writers get the error that the
+  // output itself would give them.
   sources_.erase(std::remove_if(sources_.begin(), sources_.end(),
                                 [](const auto& source) {
                                   return source->route.target < 0 && !source->route.log.valid();

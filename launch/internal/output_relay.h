@@ -50,7 +50,7 @@ class OutputRelay {
   /// Reads and writes what can be without waiting.
   void step(TimePoint now);
   /// All writers have ended: what they have left in the pipes is all that there is. Processes that
-  /// they have started may go on writing, for nobody.
+  /// they have started may go on writing; that is not read.
   void finish(TimePoint now);
   /// Whether something is left to read or to write.
   bool has_output() const { return !sources_.empty() || !lines_.empty(); }

@@ -36,7 +36,7 @@ using Variables = std::map<std::string, std::string>;
 Variables place_variables(const JobPlace& place, std::size_t local_rank);
 
 /// The token of a job that is this process's alone, for kJobToken; empty where others may come to
-/// the same place, or where this process was given one: whoever starts all of them gives it.
+/// the same place, or where this process was given one, by the program that starts all of them.
 std::string own_job_token(int nodes, int master_port);
 
 /// This process's environment with those changes: "NAME=value".

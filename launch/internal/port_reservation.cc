@@ -41,7 +41,7 @@ Range choice() {
   return best.last - best.first < 100 ? Range{kFirstPort, kLastPort} : best;
 }
 
-/// Invalid if somebody has it.
+/// Invalid if another reservation has it.
 FileDescriptor take_name(int port) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;

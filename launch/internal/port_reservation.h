@@ -7,9 +7,9 @@
 
 namespace sinew::internal {
 
-/// A port on which nobody listens, on any interface of this host. As long as this lives no other
-/// reservation of this host gets it; and it lies outside the range from which the system serves
-/// whoever asks for any port, if there is room.
+/// A port on which no process listens, on any interface of this host. As long as this lives no
+/// other reservation of this host gets it. It lies outside the range of ephemeral ports of the
+/// system, if there is room.
 class PortReservation {
  public:
   /// kResourceExhausted: there is none.

@@ -14,7 +14,7 @@ namespace sinew::internal {
 inline constexpr int kTaskDescriptor = 3;
 inline constexpr int kReportDescriptor = 4;
 
-/// What a process was spawned for, beside the task.
+/// What a process was spawned for, in addition to the task.
 struct SpawnTicket {
   int rank = 0;
   enum class Kind { kNormal, kDaemon } kind = Kind::kNormal;

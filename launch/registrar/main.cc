@@ -51,8 +51,9 @@ void add_flags(CLI::App& app, Flags& flags) {
   ca->needs(certificate)->needs(key);
   certificate->needs(ca);
   key->needs(ca);
-  app.add_flag("--trusted-network", flags.trusted_network,
-               "Without certificates on an address that others reach: whoever does is trusted")
+  app.add_flag(
+         "--trusted-network", flags.trusted_network,
+         "Without certificates on an address that others reach: all that reach it are trusted")
       ->excludes(ca);
   app.set_version_flag("--version", "sinew-registrar " SINEW_VERSION_STRING);
 }

@@ -41,7 +41,7 @@ sigset_t block_signals() {
   const sigset_t ours = signals_to_read();
   sigset_t before;
   ::sigprocmask(SIG_BLOCK, &ours, &before);
-  // Whoever started this may have told it to ignore it, and then nobody learns how children end.
+  // The parent may have set it to be ignored, and then it cannot be known how children end.
   ::signal(SIGCHLD, SIG_DFL);
   ::signal(SIGPIPE, SIG_IGN);
   return before;

@@ -17,7 +17,7 @@
 
 namespace {
 
-/// sinew-registrar, which stands beside this program, with the rest of the arguments.
+/// sinew-registrar, which is in the folder of this program, with the rest of the arguments.
 int run_registrar(char** arguments) {
   const std::string program =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / "sinew-registrar";
@@ -29,7 +29,7 @@ int run_registrar(char** arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A descriptor that is opened must not become somebody's output.
+  // A descriptor that is opened must not become the output of a process.
   while (true) {
     const int number = ::open("/dev/null", O_RDWR);
     if (number > STDERR_FILENO) ::close(number);

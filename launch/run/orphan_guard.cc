@@ -32,7 +32,7 @@ constexpr std::chrono::milliseconds kPatience{100};
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   ::prctl(PR_SET_NAME, "sinew-run-guard");
-  // It must not keep the output open for whoever reads that to its end.
+  // It must not keep the output open: another program may read that to its end.
   for (int number = 0; number <= STDERR_FILENO; ++number) ::close(number);
   std::set<pid_t> known;
   pid_t group = 0;
@@ -62,7 +62,7 @@ OrphanGuard::OrphanGuard() {
   pid_ = ::fork();
   if (pid_ < 0) throw_error(absl::ErrnoToStatus(errno, "cannot guard the processes"));
   if (pid_ == 0) {
-    // Its own copy would keep the pipe open for ever.
+    // Its own copy would keep the pipe open without limit.
     ::close(groups_.release());
     guard(groups.number());
   }
@@ -76,7 +76,7 @@ OrphanGuard::~OrphanGuard() {
 
 void OrphanGuard::forget(pid_t group) const {
   const pid_t gone = -group;
-  // If the guard has been killed there is nobody to tell.
+  // If the guard has been killed the write fails, and that does no harm.
   [[maybe_unused]] const ssize_t written = ::write(groups_.number(), &gone, sizeof gone);
 }
 

@@ -20,8 +20,9 @@ class OrphanGuard {
   int descriptor() const { return groups_.number(); }
   /// The group has ended, and its number may be another's soon.
   void forget(pid_t group) const;
-  /// Whether a signal that this process has just got is sent to the guard too. Nobody means the
-  /// guard, so that one has reached all processes of the job. Takes 0.1 s where it is not.
+  /// Whether the guard has also got a signal that this process has just got. No sender means the
+  /// guard alone, so such a signal has reached all processes of the job. Takes 0.1 s where it has
+  /// not.
   bool gets(int signal) const;
 
  private:

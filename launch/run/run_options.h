@@ -26,7 +26,7 @@ struct RunOptions {
   std::string master_addr;
   /// 0: one is picked, anew for each attempt.
   int master_port = 0;
-  /// The name of a role or a rank; empty: nobody leads.
+  /// The name of a role or a rank; empty: no leader.
   std::string leader;
   int max_restarts = 0;
   std::chrono::milliseconds first_back_off{1000};

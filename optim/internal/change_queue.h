@@ -24,7 +24,7 @@ class ChangeQueue {
   void end(std::uint64_t stream);
   /// Runs `begin` when those of all changes of the stream with smaller numbers have been, on this
   /// thread or on that of the last one of these. Throws RpcError kAborted for another stream, and
-  /// kInvalidArgument for a number that has come before, or is far ahead of all that have.
+  /// kInvalidArgument for a number that was added before, or is far ahead of all that were.
   Future<FollowOutcome> add(const ChangeId& id, Begin begin);
   /// How many wait for others.
   std::size_t waiting() const;

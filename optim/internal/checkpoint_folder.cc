@@ -58,8 +58,8 @@ fs::path checked_folder(const std::string& root, const std::string& name) {
   return folder;
 }
 
-// What somebody else has put there is not loaded. Where a server of files makes those of a user
-// another's, the folder is that one's too.
+// A file of another user is not loaded. Where a file server maps the files of a user to another
+// user, the folder is mapped too.
 void check_owner(const std::string& path, const std::string& folder) {
   struct stat about = {};
   struct stat around = {};
@@ -158,8 +158,8 @@ std::string CheckpointManifest::difference(const CheckpointManifest& mine) const
   }
   if (fault.empty() && kept != mine.kept) {
     fault = absl::StrFormat(
-        "beside the parameters it has the tensors [%s], and this optimizer has [%s] here: see "
-        "DistributedOptimizer::keep()",
+        "in addition to the parameters it has the tensors [%s], and this optimizer has [%s] here: "
+        "see DistributedOptimizer::keep()",
         absl::StrJoin(kept, ", "), absl::StrJoin(mine.kept, ", "));
   }
   return fault;

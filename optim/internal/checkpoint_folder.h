@@ -8,7 +8,7 @@
 
 namespace sinew::internal {
 
-/// What says that a part of a checkpoint is complete, and what is in it. A text file beside the
+/// What says that a part of a checkpoint is complete, and what is in it. A text file next to the
 /// part's data.
 struct CheckpointManifest {
   std::string worker;
@@ -22,7 +22,7 @@ struct CheckpointManifest {
   std::string data_sha256;
   /// `0 float [3, 4]`: group, element type, sizes.
   std::vector<std::string> parameters;
-  /// `Float [4]`: what is kept beside the parameters.
+  /// `Float [4]`: what is kept in addition to the parameters.
   std::vector<std::string> kept;
 
   /// The first difference when `mine` is of another optimizer, or of other tensors; empty: none.

@@ -41,7 +41,7 @@ std::vector<CheckpointParts> CheckpointRound::ask() const {
 std::uint64_t CheckpointRound::next_number(const std::vector<CheckpointParts>& owners) const {
   std::uint64_t last = 0;
   for (const CheckpointParts& owner : owners) last = std::max(last, owner.last);
-  // Whoever saves asks the same one.
+  // All trainers that save ask the same owner.
   const auto first =
       std::min_element(parts_.begin(), parts_.end(),
                        [](const auto& a, const auto& b) { return a.owner.name < b.owner.name; });
@@ -104,7 +104,7 @@ std::optional<Checkpoint> CheckpointRound::try_load(const CheckpointId& id,
     const CheckpointNotes& notes = *prepared.front().result;
     return Checkpoint{id.number, notes.note, notes.grad_scaler};
   }
-  // Whoever cannot be told has nothing, or gives it up with the next load.
+  // An owner that cannot be told has nothing, or gives it up with the next load.
   static_cast<void>(ask_parts<&LocalOptimizer::drop_load>(parts_, options_, load));
   try {
     throw_if_any_failed(parts_, prepared);

@@ -169,7 +169,7 @@ void DurableFile::end() noexcept {
 }
 
 void DurableFile::write(std::string_view bytes) const {
-  // Whatever somebody has put there is not written to, nor what it leads to.
+  // A file or link that is already there is not written to, nor what it leads to.
   const OpenFile file(unfinished_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
   if (!file.is_open()) throw_file_error("create", unfinished_, errno);
   while (!bytes.empty()) {

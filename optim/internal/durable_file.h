@@ -24,8 +24,8 @@ class DurableFile {
   /// What names of files end in that are not finished.
   static constexpr const char* kUnfinished = ".unfinished";
 
-  /// Writes to a new file beside `path`, under a name that nothing else has, and flushes it. Throws
-  /// as above; then nothing is left.
+  /// Writes to a new file in the folder of `path`, under a unique name, and flushes it. Throws as
+  /// above; then nothing is left.
   DurableFile(std::string path, std::string_view bytes);
   /// Removes the file unless it has its name.
   ~DurableFile();

@@ -19,7 +19,7 @@ struct PowerSum {
   /// The sum of the p-th powers, or the largest absolute value for infinity. Those without a
   /// gradient count for nothing.
   double value = 0;
-  /// The number of a parameter that has come before.
+  /// The number of a parameter that is there twice.
   std::optional<std::uint64_t> twice = {};
   /// The data-parallel modules that have reduced some of them: see largest_of_ranks().
   std::vector<std::uint64_t> modules;
@@ -43,7 +43,7 @@ Unscaled unscale_gradients(const Worker& worker, const autograd::ContextId& cont
                            const ScaleRequest& request);
 
 /// Has the ranks of data-parallel modules that have reduced gradients in a context at this worker
-/// agree: see LeafReducer::largest(). Blocks until all ranks have come.
+/// agree: see LeafReducer::largest(). Blocks until all ranks have called it.
 std::vector<double> largest_of_ranks(const autograd::ContextId& context,
                                      const std::vector<std::uint64_t>& modules,
                                      std::int32_t subject, const std::vector<double>& own);

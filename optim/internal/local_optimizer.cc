@@ -231,7 +231,7 @@ Future<FollowOutcome> LocalOptimizer::dismiss(std::uint64_t stream) {
         return state.dismiss(stream);
       })
       .then([changes = changes_, stream](FollowOutcome outcome) {
-        // The changes that wait for others will wait for ever.
+        // The changes that wait for others would wait without end.
         if (outcome == FollowOutcome::kFollowed) changes->end(stream);
         return outcome;
       });

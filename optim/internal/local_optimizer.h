@@ -50,15 +50,15 @@ class LocalOptimizer {
   /// By group, those that it was made with.
   std::vector<double> initial_learning_rates();
 
-  /// Checkpoints have these tensors of this worker beside the parameters, from now on. Throws
-  /// RpcError kInvalidArgument for what is undefined, or no dense tensor.
+  /// From now on checkpoints have these tensors of this worker in addition to the parameters.
+  /// Throws RpcError kInvalidArgument for what is undefined, or no dense tensor.
   Future<void> keep(const std::vector<RRef<at::Tensor>>& tensors);
 
   // ---- Checkpoints. A trainer draws an id for each save() and load().
 
   /// What this worker has in the folder.
   CheckpointParts checkpoints(const std::string& folder);
-  /// A number for a checkpoint, at least this one, that this worker has given to nobody.
+  /// A number for a checkpoint, at least `at_least`, that this worker has not given out before.
   std::uint64_t next_checkpoint(const std::string& folder, std::uint64_t at_least);
   /// Copies what there is between two steps, and begins to write it.
   Future<void> begin_save(const CheckpointPlace& place, const CheckpointNotes& notes);

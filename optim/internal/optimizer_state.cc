@@ -144,7 +144,7 @@ StepAnswer OptimizerState::apply(const Worker& worker, const StepRequest& reques
                      absl::StrFormat("autograd context %s has ended before step %d",
                                      autograd::to_string(request.context), request.id.number));
     }
-    // No call of the context has come here, so nothing here has a gradient.
+    // No call of the context has arrived here, so nothing here has a gradient.
   }
   Stepped stepped;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -224,7 +224,7 @@ void OptimizerState::check_same(const ParametersByGroup& groups) const {
 void OptimizerState::bind(const Binding& binding, const std::optional<ParametersByGroup>& groups) {
   if (groups) check_same(*groups);
   if (binding < binding_) {
-    throw RpcError(ErrorCode::kAborted, "the optimizer was rebound by somebody else meanwhile");
+    throw RpcError(ErrorCode::kAborted, "the optimizer was rebound by another trainer meanwhile");
   }
   binding_ = binding;
 }

@@ -27,7 +27,7 @@
 
 namespace sinew::internal {
 
-/// What a LocalOptimizer has, for whoever holds the gate of its parameters.
+/// What a LocalOptimizer has. Used by the holder of the gate of its parameters.
 class OptimizerState : public std::enable_shared_from_this<OptimizerState> {
  public:
   OptimizerState(const Worker& worker, const std::vector<OptimizerGroup>& groups);
@@ -139,7 +139,7 @@ class OptimizerState : public std::enable_shared_from_this<OptimizerState> {
   PendingSaves pending_saves_;
   mutable Mutex mutex_;
   std::string name_ ABSL_GUARDED_BY(mutex_);
-  // Everything below is for whoever holds the gate for keys_.
+  // Everything below is for the holder of the gate for keys_.
   std::vector<const void*> keys_;
   std::vector<OptimizedParameter> parameters_;
   // Of checkpoints only, and shared with the program.

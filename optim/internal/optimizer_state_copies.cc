@@ -317,7 +317,7 @@ FollowOutcome OptimizerState::follow(const ChangeId& id, const OwnerSnapshot& sn
   return FollowOutcome::kFollowed;
 }
 
-// Numbers of steps go on where the owner's end, so that they tell for ever what is here.
+// Numbers of steps go on where the owner's end, so that they always tell what is here.
 void OptimizerState::follow_order(std::uint64_t order) {
   order_ = order;
   manager_->raise_order(order);

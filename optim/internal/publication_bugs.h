@@ -19,7 +19,7 @@ enum class PublicationBug {
   // The writer's rules.
   kIgnoresOthersNumbers,  // what another writer has told is not counted on from
   kKeepsSlotsOfTheLost,   // a reader that is lost goes on to count as one that fetches
-  kWakesNobody,           // a new version answers nobody who waits
+  kWakesNobody,           // a new version answers no reader that waits
   kTrustsFailed,          // a source that has failed is named again
   kServesStale,           // a reader with an older version is named as a source
   kNoFanOut,              // there is no bound to how many one source serves

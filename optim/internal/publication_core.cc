@@ -138,7 +138,7 @@ void PublicationCore::set_current(const Pending& pending, WeightsContent content
     try {
       shared = share_rref(worker_, snapshot);
     } catch (const RpcError&) {
-      // The worker has ended, and nobody asks: move_to() shares it.
+      // The worker has ended, and no reader asks: move_to() shares it.
     }
     former = std::exchange(
         current_, Current{std::move(snapshot), {shared, place}, pending.published, pending.since});

@@ -124,7 +124,7 @@ PublicationTable::ReaderId PublicationTable::bytes_source(ReaderId id, const Rea
     best = other_id;
     fewest = served;
   }
-  // The writer has failed it, but there is nobody else.
+  // The writer has failed it, but there is no other source.
   if (best == kNobody && served_by(kWriter, now) < most) return kWriter;
   return best;
 }

@@ -51,7 +51,7 @@ class PublicationTable {
   /// A reader asks for what is later than what it has. It has ended what it was told to fetch.
   struct Ask {
     ReaderId reader = kNobody;
-    /// Empty: it shares memory with nobody.
+    /// Empty: it shares memory with no other process.
     std::string pod;
     VersionLabel has;
     /// What it was told to fetch could not be had there, or was not what it should be.
@@ -61,7 +61,7 @@ class PublicationTable {
   struct Answer {
     ReaderId reader = kNobody;
     VersionLabel version;
-    /// Nobody: it has these bytes, under another number.
+    /// kNobody: it has these bytes, under another number.
     ReaderId source = kNobody;
     /// It can map the memory of the source.
     bool is_shared = false;
@@ -79,7 +79,7 @@ class PublicationTable {
   void on_left(ReaderId reader, Time now, Answers& answers);
   /// Room that is due: see next_time().
   void on_time(Time now, Answers& answers) { answer_all(now, answers); }
-  /// When who waits may find room, though nobody says anything; Time::max(): not by itself.
+  /// When a reader that waits may find room without a further event; Time::max(): not by itself.
   Time next_time(Time now) const;
 
   const VersionLabel& current() const { return current_; }
@@ -87,7 +87,7 @@ class PublicationTable {
     std::string pod;
     VersionLabel has;
     bool is_waiting = false;
-    /// From whom it fetches the bytes of `fetches`, and since when; nobody: from none.
+    /// From whom it fetches the bytes of `fetches`, and since when; kNobody: it does not fetch.
     ReaderId source = kNobody;
     bool is_shared = false;
     std::string fetches;
@@ -100,7 +100,7 @@ class PublicationTable {
  private:
   void answer_all(Time now, Answers& answers);
   std::optional<Answer> answer(ReaderId id, const Reader& reader, Time now) const;
-  /// From memory that it can map; nobody: there is none. Nothing: it is on its way.
+  /// From memory that it can map; kNobody: there is none. nullopt: it is on its way.
   std::optional<ReaderId> shared_source(ReaderId id, const Reader& reader, Time now) const;
   ReaderId bytes_source(ReaderId id, const Reader& reader, Time now) const;
   bool is_fetching(const Reader& reader, Time now) const;

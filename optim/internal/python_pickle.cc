@@ -33,7 +33,7 @@ std::uint32_t little_endian(std::string_view bytes) {
   return value;
 }
 
-/// The size of the token that `rest` begins with; none: nobody knows.
+/// The size of the token that `rest` begins with; nullopt: unknown.
 std::optional<std::size_t> size_of_token(std::string_view rest) {
   switch (rest.front()) {
     case kGlobal: {
@@ -86,7 +86,7 @@ std::optional<std::size_t> size_of_token(std::string_view rest) {
   }
 }
 
-/// Empty: it is damaged, or has what nobody knows.
+/// Empty: it is damaged, or has an unknown opcode.
 std::vector<Token> tokens_of(std::string_view program) {
   std::vector<Token> tokens;
   while (!program.empty()) {

@@ -83,7 +83,7 @@ absl::StatusOr<std::shared_ptr<const SharedBytes>> SharedBytes::Writer::seal() &
 absl::StatusOr<std::shared_ptr<const SharedBytes>> SharedBytes::map(FileDescriptor file,
                                                                     std::size_t size,
                                                                     std::string name) {
-  // Private, though nobody writes there: kernels before 6.7 refuse a shared mapping of what is
+  // Private, though it is never written to: kernels before 6.7 refuse a shared mapping of what is
   // sealed. The pages are the same.
   void* const memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
   if (memory == MAP_FAILED) return failed("mmap");

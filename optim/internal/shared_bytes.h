@@ -32,7 +32,7 @@ class SharedBytes {
     absl::Status write(std::size_t offset, const void* bytes, std::size_t size) const;
     /// To write in place. It must be gone before seal().
     absl::StatusOr<std::shared_ptr<char>> map() const;
-    /// From now on nobody can write to them.
+    /// From now on they cannot be written to.
     absl::StatusOr<std::shared_ptr<const SharedBytes>> seal() &&;
 
    private:
@@ -55,7 +55,7 @@ class SharedBytes {
   const char* data() const { return data_; }
   std::size_t size() const { return size_; }
   SharedPlace place() const;
-  /// The same bytes for users: who writes there gets a copy of the page, which nobody else sees.
+  /// The same bytes for users: a process that writes there gets its own copy of the page.
   absl::StatusOr<std::shared_ptr<char>> map_private() const;
 
  private:

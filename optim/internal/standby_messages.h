@@ -55,7 +55,7 @@ struct OwnerSnapshot {
   std::vector<TrainerAnswers> answers;
   /// The StepAnswer::order of the owner's last step.
   std::uint64_t order = 0;
-  /// As in a checkpoint, without what is kept beside the parameters.
+  /// As in a checkpoint, without the tensors that were added with keep().
   at::Tensor state;
 };
 

@@ -92,7 +92,7 @@ void StepAnswers::forget_lost_trainers() {
   for (auto at = trainers_.begin(); at != trainers_.end();) {
     at = is_lost_(Incarnation{at->first}) ? trainers_.erase(at) : std::next(at);
   }
-  // Not before as many have come again, so that a step costs the same with any number of trainers.
+  // Not before the number has doubled, so that a step costs the same with any number of trainers.
   trainers_before_pruning_ = std::max(kFewTrainers, 2 * trainers_.size());
 }
 

@@ -37,8 +37,8 @@ class StepNumbers {
   absl::flat_hash_map<std::uint64_t, std::uint64_t> acknowledged_ ABSL_GUARDED_BY(mutex_);
 };
 
-/// The StepNumbers of one worker, by optimizer, as long as somebody holds them. Numbers go on where
-/// others have ended, since all are drawn from one row. Thread-safe.
+/// The StepNumbers of one worker, by optimizer, as long as they are in use. Numbers go on where
+/// others have ended, since all are drawn from one sequence. Thread-safe.
 class StepNumbersTable {
  public:
   std::shared_ptr<StepNumbers> of(std::uint64_t optimizer);

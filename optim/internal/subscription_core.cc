@@ -329,8 +329,8 @@ void SubscriptionCore::read_next(const std::shared_ptr<Whole>& whole) {
     if (offer_) source = offer_->source;
   }
   if (!source) {
-    return on_content(whole->attempt, absl::UnavailableError("weights: nobody has them any more"),
-                      std::nullopt);
+    return on_content(whole->attempt,
+                      absl::UnavailableError("weights: no worker has them any more"), std::nullopt);
   }
   const std::uint64_t count = std::min(size - whole->offset, WeightsSnapshot::kMostRead);
   started<at::Tensor>([&] {

@@ -45,7 +45,7 @@ class SubscriptionCore : public std::enable_shared_from_this<SubscriptionCore> {
     Promise<WeightsPointer> promise;
   };
   using Reached = std::vector<Promise<WeightsPointer>>;
-  /// What has come, whatever it is.
+  /// What has arrived.
   struct Fetched {
     std::shared_ptr<WeightsSnapshot> snapshot;
     optim::StateDict tensors;

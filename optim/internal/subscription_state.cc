@@ -91,7 +91,7 @@ Step SubscriptionState::on_fetch_failed(Attempt attempt, Fault fault) {
 Step SubscriptionState::fetch_failed() {
   if (doing_ == Do::kShare) ++share_failures_;
   failed_ = SINEW_PUBLICATION_BUG(kHidesFailure) ? PublicationTable::kNobody : wanted_.source;
-  // Others are asked at once. The writer has nobody behind it.
+  // Others are asked at once. After the writer there is no further source.
   if (wanted_.source != PublicationTable::kWriter || doing_ == Do::kShare) return next(Do::kAsk);
   after_pause_ = Do::kAsk;
   return next(Do::kPause);

@@ -40,7 +40,7 @@ class SubscriptionState {
   enum class Fault {
     /// The other end may be there.
     kFailed,
-    /// It is lost for ever.
+    /// It is lost.
     kLost,
     /// It has no such changes.
     kNoChanges,
@@ -54,7 +54,7 @@ class SubscriptionState {
   Step on_pause_over(Attempt attempt);
   /// Nothing: it has been asked long enough, and there is nothing new.
   Step on_answer(Attempt attempt, const std::optional<PublicationTable::Answer>& answer);
-  /// The writer may live: it is sought all the same, and whoever has its name is found.
+  /// The writer may live. It is sought all the same, and the worker that has its name now is found.
   Step on_ask_failed(Attempt attempt);
   /// All bytes are there, and this is their digest.
   Step on_fetched(Attempt attempt, const std::string& digest);

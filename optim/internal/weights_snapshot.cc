@@ -68,7 +68,7 @@ at::Tensor WeightsSnapshot::read(std::uint64_t offset, std::uint64_t count) cons
                    absl::StrFormat("weights: %d bytes at %d were asked for, and the version has %d",
                                    count, offset, size));
   }
-  // Nobody writes to it: the message reads it, and then lets go of it.
+  // It is not written to: the message reads it, and then lets go of it.
   char* const data = const_cast<char*>(content_.bytes->data()) + offset;
   return at::from_blob(
       data, {static_cast<std::int64_t>(count)}, [kept = content_.bytes](void*) {}, at::kByte);

@@ -31,10 +31,12 @@ struct WeightsChanges {
 };
 
 /// One version, at the writer or at a reader that has it: others take it from here by calls. Lives
-/// as long as somebody has a reference to it, so who is slow gets what it began with. Thread-safe.
+/// as long as there is a reference to it, so a slow reader gets the version that it began with.
+/// Thread-safe.
 class WeightsSnapshot {
  public:
-  /// The most that one read() gives: so receivers need little memory beside the version itself.
+  /// The most that one read() gives: so receivers need little memory in addition to the version
+  /// itself.
   static constexpr std::uint64_t kMostRead = std::uint64_t{16} << 20;
 
   /// `bases` are former versions whose changes it can tell; `known` are changes that it got itself.

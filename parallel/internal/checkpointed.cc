@@ -258,14 +258,14 @@ class Checkpointed final : public torch::CustomClassHolder {
   const AutocastSettings autocast_ = AutocastSettings::current();
   /// Of the buffers, when the first run began.
   std::vector<at::Tensor> values_;
-  /// When the first run began and ended; none: nobody asks.
+  /// When the first run began and ended; nullopt: not needed.
   std::optional<RandomStates> before_;
   std::optional<RandomStates> after_;
   std::vector<OutputForm> forms_;
 };
 
-/// Inputs and parameters are inputs of the function, so that the graph, and whoever follows it,
-/// knows whom gradients go to.
+/// Inputs and parameters are inputs of the function, so that the graph, and code that follows it,
+/// knows where gradients go.
 class CheckpointFunction final : public torch::autograd::Function<CheckpointFunction> {
  public:
   // LibTorch knows the tensors of a TensorList, and not those of a vector.

@@ -29,7 +29,7 @@ class ContextReducer final : public sinew::internal::LeafReducer,
                              public std::enable_shared_from_this<ContextReducer> {
  public:
   struct Setup {
-    /// Used by nobody else, so that what others do meanwhile does not come in between.
+    /// Not used by other code, so that no other operation comes in between.
     ProcessGroup group;
     std::vector<NamedTensor> parameters;
     /// Numbers of parameters, in the order in which buckets are reduced.
@@ -96,8 +96,8 @@ class ContextReducer final : public sinew::internal::LeafReducer,
   JoinDivision division_ ABSL_GUARDED_BY(mutex_) = JoinDivision::kInitialWorldSize;
   JoinSession* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool agreeing_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of whoever is agreeing. Not the group of passes: what one rank leaves out must not pair with a
-  // bucket. Made by meet().
+  // Of the thread that is agreeing. Not the group of passes: what one rank leaves out must not pair
+  // with a bucket. Made by meet().
   ProcessGroup agreement_;
   // Passes whose gradients this rank has kept. The same on all ranks, or they have parted.
   std::int64_t kept_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -99,7 +99,7 @@ void ContextReduction::await_end() const {
   try {
     promise_.future().wait();
   } catch (const std::exception&) {
-    return;  // Whoever did the pass has heard of it.
+    return;  // the initiator of the pass was told
   }
 }
 

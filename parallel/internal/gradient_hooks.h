@@ -33,7 +33,7 @@ class GradientHooks {
     on_expected_ = std::move(on_expected);
   }
   /// Throws RpcError kFailedPrecondition that names a parameter whose gradients come by another way
-  /// than when this was made, where nobody sees them.
+  /// than when this was made, where they are not seen.
   void check_attached() const;
   /// A pass is expected.
   void expect();

@@ -169,7 +169,7 @@ std::int64_t sample_of(const std::vector<NamedTensor>& tensors, std::int64_t tur
   for (std::size_t i = 0; i < std::min(kMost, tensors.size()); ++i) {
     const at::Tensor& one = tensors[(start + i) % tensors.size()].tensor;
     if (!one.is_cpu() || one.numel() == 0) continue;
-    // Of those with gaps the first value: what is between is nobody's.
+    // Of those with gaps the first value: memory between values belongs to no tensor.
     const std::size_t at = one.is_non_overlapping_and_dense()
                                ? (start / 7 + i) % static_cast<std::size_t>(one.numel())
                                : 0;

@@ -45,7 +45,7 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   void expect(const std::vector<at::Tensor>& outputs, bool in_context);
   /// Throws RpcError kFailedPrecondition while a pass runs, which is another thread's then.
   void check_idle() const;
-  /// Returns when all ranks have come to the end of a pass that has failed on this one. Throws
+  /// Returns when all ranks have reached the end of a pass that has failed on this one. Throws
   /// RpcError.
   void settle_failed_pass();
   /// This rank's parameters may have become others than those of other ranks: the next pass
@@ -81,7 +81,7 @@ class PassWatch : public std::enable_shared_from_this<PassWatch> {
   struct Ending;
   struct Votes;
 
-  /// A gradient has come to what a forward() has returned.
+  /// A gradient has arrived at what a forward() has returned.
   void on_output(std::int64_t call, bool in_context);
   void reach(std::int64_t call, bool in_context);
   /// The pass brings no more gradients.

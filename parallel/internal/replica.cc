@@ -170,7 +170,7 @@ struct Replica::Impl {
   JoinSession* session = nullptr;
   int comparisons_left = 0;
 
-  /// One that all ranks do or leave together, and how far it has come here.
+  /// One that all ranks do or leave together, and its progress here.
   struct Step {
     enum class Place { kBeforeForward, kInForward, kAfterForward };
     Place place = Place::kBeforeForward;

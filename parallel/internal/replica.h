@@ -30,7 +30,7 @@ class Replica {
   /// thread is between this and leave_forward().
   void before_forward();
   void leave_forward();
-  /// `outputs`: the tensors of what forward() has returned; unset: nobody knows them.
+  /// `outputs`: the tensors of what forward() has returned; unset: not known.
   void after_forward(const std::optional<std::vector<at::Tensor>>& outputs);
 
   /// Between these, passes leave gradients as they are. They nest.

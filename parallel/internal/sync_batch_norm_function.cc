@@ -51,7 +51,7 @@ struct Statistics {
   double count = 0;
 };
 
-// Beside the means and sums of each rank: its count, and its settings.
+// In addition to the means and sums of each rank: its count, and its settings.
 constexpr std::int64_t kNumbersOfRank = 3;
 constexpr double kNoMomentum = -1;
 

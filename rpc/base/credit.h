@@ -6,8 +6,8 @@
 
 namespace sinew::internal {
 
-/// Runs an action once, when it is destroyed: how the reader of a message tells whoever received it
-/// that its memory is free and the sender's window may move on.
+/// Runs an action once, when it is destroyed: how the reader of a message tells the receiving layer
+/// that the memory is free and the sender's flow-control window may move on.
 class Credit {
  public:
   Credit() = default;

@@ -74,8 +74,8 @@ class Line {
 
 void on_fault(int signal, siginfo_t* info, void*) {
   if (!is_dying.exchange(true)) FlightRecorder::of_process().write_file();
-  // It comes again when this returns, and ends the process as it would have without this: by the
-  // instruction that is at fault, whose address whoever handles it wants to know, or sent.
+  // The signal comes again when this returns, and ends the process as it would have without this:
+  // raised by the faulty instruction, whose address a handler may want, or sent.
   sigaction(signal, &previous[signal], nullptr);
   if (info->si_code <= 0) ::raise(signal);
 }

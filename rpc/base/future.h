@@ -178,7 +178,7 @@ Future<T> make_failed_future(std::exception_ptr error) {
 }
 
 /// A future of all values in the order of `futures`, done when all are or at the first error.
-/// Values are moved out of futures that nobody else holds, else copied. Throws RpcError
+/// Values are moved out of futures that have no other holder, else copied. Throws RpcError
 /// kInvalidArgument that names the first invalid element.
 template <class T>
 auto collect_all(std::vector<Future<T>> futures);

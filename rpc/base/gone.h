@@ -4,14 +4,14 @@
 
 namespace sinew {
 
-/// Why a worker is out of its job, or lost to another one.
+/// Why a worker is no member any more, or is lost for another one.
 enum class Gone : std::uint8_t {
   /// It left or was lost while the one who says so did not hear of it.
   kUnknown,
   /// It said goodbye: a graceful shutdown.
   kLeft,
   kProcessEnded,
-  /// It was not heard for a lease, by whoever holds the list of members or by the one who says so.
+  /// It was not heard for a lease, by the registrar or by the worker that reports it.
   kSilent,
   /// It did not come back within a lease of the registrar's start.
   kNotReturned,
@@ -26,7 +26,7 @@ enum class Gone : std::uint8_t {
   kAddressRefuses,
   /// It has ended its link with the one who says so.
   kLinkEndedThere,
-  /// Whoever says so has ended the link.
+  /// The worker that reports it has ended the link.
   kLinkClosed,
 };
 

@@ -122,7 +122,7 @@ std::vector<Group> groups_below(const std::string& root) {
     // Number, controllers of version 1, path.
     const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (fields.size() != 3) continue;
-    // Where they stand if nobody says.
+    // Where they are mounted unless the table of mounts says otherwise.
     Group group{{"/", absl::StrCat("/sys/fs/cgroup/", fields[1]), absl::StrSplit(fields[1], ','),
                  fields[1].empty()},
                 fields[2]};

@@ -8,8 +8,8 @@
 namespace sinew::internal {
 
 /// What this process may use of its host: the least of what the machine has, of what its control
-/// groups and those above them leave, and of its resource limits. What nobody limits, or says in a
-/// way that makes no sense, is absent.
+/// groups and those above them leave, and of its resource limits. What has no limit, or a limit
+/// that makes no sense, is absent.
 struct HostLimits {
   /// Of a control group, with its path; of the machine, without.
   struct Bound {

@@ -18,7 +18,7 @@ inline constexpr char kJobTokenFile[] = "SINEW_JOB_TOKEN_FILE";
 bool says_job_token(const EnvironmentReader& environment);
 
 /// The token that the environment tells; empty: none. kInvalidArgument, naming the variable or the
-/// file, when both are set, when the file cannot be read, belongs to somebody else or is readable
+/// file, when both are set, when the file cannot be read, belongs to another user or is readable
 /// for all, or when it is none.
 absl::StatusOr<std::string> read_job_token(const EnvironmentReader& environment);
 

@@ -22,7 +22,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// Static destructors take milliseconds, unless they wait for somebody.
+// Static destructors take milliseconds, unless they wait for another thread.
 constexpr auto kLongestStandstill = std::chrono::seconds(2);
 // Those of libraries too, but not on a host that has no time for them.
 constexpr auto kLongestEnd = std::chrono::seconds(30);
@@ -104,7 +104,7 @@ struct ProcessHooks {
     const SteadyClock::time_point until = SteadyClock::now() + kPatience;
     const auto is_still = [](ProcessLife::Busy* each) { return each->stands_still(); };
     while (SteadyClock::now() < until && !std::all_of(all.busy.begin(), all.busy.end(), is_still)) {
-      // Nobody tells: whoever works has more to do than that.
+      // There is no notice: threads that work do not pay for one.
       all.changed.wait_until(all.mutex, SteadyClock::now() + kLookAgain);
     }
   }
@@ -115,7 +115,7 @@ struct ProcessHooks {
       Registry& all = registry();
       MutexLock lock(all.mutex);
       if (all.busy.empty() && !all.orphaned) {
-        // Nobody starts any more, however slow that is.
+        // No thread starts any more, however slow that is.
         all.idle_exit = std::this_thread::get_id();
         all.moves_on = SteadyClock::now() + kLongestEnd;
         all.status = status;

@@ -9,17 +9,19 @@ namespace sinew::internal {
 
 /// What fork() and exit() make of the threads that work for workers.
 ///
-/// *fork()*: the child has none of them, and may find any of their locks held for ever. What
+/// *fork()*: the child has none of them, and may find any of their locks held permanently. What
 /// belongs to the parent says so there at once, and is never destroyed.
 ///
-/// *exit()* destroys what is static while other threads run, and these crash when they come across
-/// it. So from the beginning of exit() on the threads of executors, timers and transports stand
-/// still before their next piece of work, and other threads when they call or wait: until the
-/// process is gone, the exiting thread itself needs them (a worker is shut down by the destructor
-/// of something static, say), or two seconds have passed, since a destructor may wait for them.
-/// Before what belongs to shared libraries is destroyed (LibTorch's operators, which take long) the
-/// process ends, with the status that exit() was called with, if there are threads of workers
-/// still; if there are none, no thread but the exiting one gets to start any: it waits for the end.
+/// *exit()* destroys what is static while other threads run, and these crash when they use it. So
+/// from the beginning of exit() the threads of executors, timers and transports stop before their
+/// next piece of work, and other threads when they call or wait. They stop until the process is
+/// gone, or until the exiting thread itself needs them (e.g. the destructor of something static
+/// shuts a worker down), or for two seconds, since a destructor may wait for them.
+///
+/// Then what belongs to shared libraries is destroyed (LibTorch's operators, which take long). If
+/// there are still threads of workers, the process ends before that, with the status that exit()
+/// was called with. If there are none, only the exiting thread can start any: others wait for the
+/// end.
 ///
 /// Functions are thread-safe.
 class ProcessLife {

@@ -12,7 +12,7 @@
 
 namespace sinew::internal {
 
-/// Passes on one line per second, with the number of those that it stands for, so that whoever
+/// Passes on one line per second, with the number of those that it stands for, so that a peer that
 /// causes lines cannot fill a disk with them. Thread-safe.
 class RateLimitedLog {
  public:

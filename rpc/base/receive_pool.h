@@ -50,7 +50,8 @@ class ReceiveBlock {
   /// At least what was asked for.
   std::size_t capacity() const { return memory_.front().capacity(); }
 
-  /// Makes the caller the one who may go on writing to it when it is full. False when somebody is.
+  /// Makes the caller the one that may go on writing to it when it is full. False when there is one
+  /// already.
   bool claim() { return !claimed_.exchange(true); }
 
  private:
@@ -62,13 +63,13 @@ class ReceiveBlock {
 
 /// Memory for what arrives. The system zeroes fresh pages one by one when they are touched, which
 /// takes longer than to copy into warm ones: so blocks that were let go serve again. Idle blocks of
-/// 2 MiB and more are one where they lie side by side, and are cut to what is needed; a fresh one
+/// 2 MiB and more are merged where they are adjacent, and are cut to what is needed; a fresh one
 /// comes in the place of idle ones. So messages of many sizes need as much as is in use at once,
 /// and not a block for each size.
 ///
 /// What is idle is bounded: the oldest blocks go back to the system when there is more than Bounds
 /// or `max_idle_blocks` allow, with trim(), when the system has no more memory, and with
-/// release_old(), which somebody calls now and then. Before that, the system may take the pages of
+/// release_old(), which is called now and then. Before that, the system may take the pages of
 /// blocks that have been idle for a while if others need them. Thread-safe.
 class ReceivePool {
  public:
@@ -114,7 +115,7 @@ class ReceivePool {
   std::shared_ptr<ReceiveBlock> allocate(std::size_t size_bytes);
 
   /// The block that begins with `bytes`, which the caller has claimed now; null when these are in
-  /// no block of this pool, or somebody else has claimed it. `bytes` must be alive.
+  /// no block of this pool, or it has been claimed before. `bytes` must be alive.
   std::shared_ptr<ReceiveBlock> claim(absl::string_view bytes);
 
   /// Gives blocks that have been idle for `max_idle_time` back to the system, and leaves it the

@@ -35,13 +35,13 @@ void raise_event(int event) {
   [[maybe_unused]] const auto written = write(event, &one, sizeof one);
 }
 
-// What the handler writes to; read by nobody, so that all see it. Never closed.
+// What the handler writes to. Never read, so that all waiters see it. Never closed.
 volatile std::sig_atomic_t signal_event = -1;
 // When the process was asked to end; 0: it was not.
 std::atomic<StopClock::rep> asked_at{0};
 static_assert(std::atomic<StopClock::rep>::is_always_lock_free);
 
-/// 0: nobody had asked before; otherwise when that was.
+/// 0: no request before; otherwise the time of the first one.
 StopClock::rep ask_at(StopClock::time_point now) {
   StopClock::rep first = 0;
   if (asked_at.compare_exchange_strong(first, now.time_since_epoch().count())) {
@@ -64,8 +64,8 @@ void on_signal(int signal) {
   errno = error;
 }
 
-/// The handlers: for as long as somebody waits and none has come. Afterwards they stay, for those
-/// that come once more.
+/// The handlers: for as long as a thread waits and no signal has arrived. Afterwards they stay, for
+/// further signals.
 class Handlers {
  public:
   void add() {

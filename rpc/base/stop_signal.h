@@ -21,7 +21,7 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  /// Whether the process has been asked, for whoever looks from time to time.
+  /// Whether the process has been asked; for loops that poll.
   static bool requested();
   /// Asks it, as a signal does. False, and nothing happens: no such object exists.
   static bool request();

@@ -35,7 +35,7 @@ class Trace {
   /// Null: none is written.
   static Trace* of_process();
 
-  /// A call in the whole job: who has made it, at whom, and its number among those.
+  /// A call in the whole job: its caller, its callee, and its number among those.
   struct CallId {
     std::uint64_t caller = 0;
     std::uint64_t callee = 0;
@@ -43,7 +43,7 @@ class Trace {
   };
   /// Whether spans of that call are written: its other end decides likewise.
   bool has(CallId call) const;
-  /// A part of a call. Parts of one call make one track, whoever has written them.
+  /// A part of a call. Parts of one call make one track, whichever threads have written them.
   void part(CallId call, std::string_view name, Clock::TimePoint begin, Clock::TimePoint end);
   /// Work of the calling thread.
   void work(std::string_view name, Clock::TimePoint begin, Clock::TimePoint end);

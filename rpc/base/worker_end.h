@@ -17,7 +17,7 @@ class WorkerEnd {
  public:
   explicit WorkerEnd(std::string name) : name_(std::move(name)) {}
 
-  /// The worker is out of the job, although it runs.
+  /// The worker is no member of the job, although it runs.
   void set_evicted(absl::Status reason);
   absl::Status evicted() const;
   /// Why it does something no more: it was evicted, or else was shut down (kFailedPrecondition),

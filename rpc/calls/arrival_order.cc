@@ -22,7 +22,7 @@ ArrivalOrder::Numbers ArrivalOrder::ready(std::uint64_t number) {
   return advance();
 }
 
-// What comes before a number has come as well when the numbers from 1 to it have.
+// All before a number have arrived when the numbers from 1 to it have.
 ArrivalOrder::Numbers ArrivalOrder::advance() {
   Numbers next;
   const std::uint64_t first_missing = arrived_.first_missing();

@@ -15,10 +15,10 @@ class ArrivalOrder {
  public:
   using Numbers = std::vector<std::uint64_t>;
 
-  /// A frame has come that is no call, or one that is not wanted any more. Returns the calls that
-  /// are ready and have none before them now, in their order.
+  /// A frame has arrived that is no call, or one that is not wanted any more. Returns the calls
+  /// that are ready and have none before them now, in their order.
   Numbers on_frame(std::uint64_t number);
-  /// A call has come. It is before all later ones until it is ready, or is passed over.
+  /// A call has arrived. It is before all later ones until it is ready, or is passed over.
   void on_call(std::uint64_t number);
   /// The call has no order, or has ended.
   Numbers pass(std::uint64_t number);
@@ -29,7 +29,7 @@ class ArrivalOrder {
   Numbers advance();
 
   FrameNumbers arrived_;
-  // Those that have come; true: it is ready.
+  // Those that have arrived; true: it is ready.
   absl::btree_map<std::uint64_t, bool> calls_;
 };
 

@@ -22,7 +22,7 @@ namespace {
 
 // With so many calls on their way another one is in no hurry: answers keep coming.
 constexpr std::size_t kManyCalls = 8;
-// Between two attempts to reach a peer that nobody has reached yet, for notes that wait.
+// Between two attempts to reach a peer that was never reached, for notes that wait.
 constexpr auto kUnreachablePause = std::chrono::seconds(2);
 
 }  // namespace
@@ -82,7 +82,7 @@ void CallLink::start_call(std::unique_ptr<PendingCall> call, proto::Envelope& en
   send_registered(content, std::move(frame), when_full, deadline);
 }
 
-// How many are on their way now. None: there is nobody to call any more, which the call is told.
+// How many are on their way now. nullopt: the link has ended, which the call is told.
 std::optional<std::size_t> CallLink::register_call(std::uint64_t id, Entry entry) {
   count_request();
   if (entry.lane == Lane::kCalls) {
@@ -121,7 +121,7 @@ void CallLink::send_registered(const std::shared_ptr<Content>& content, Outgoing
                                LinkRunner::WhenFull when_full, Clock::TimePoint deadline) {
   const absl::StatusOr<FrameToken> token = runner_->send(std::move(frame), when_full, deadline);
   if (!token.ok()) return end_unsent(content->subject, *content, token.status());
-  // If it was given up meanwhile: whoever did that did not know the token yet.
+  // If it was given up meanwhile: the thread that did so did not know the token yet.
   if (content->token.exchange(*token) == Content::kGivenUp) {
     give_up(content->subject, lane_of(content->kind), *token);
   }
@@ -278,7 +278,7 @@ void CallLink::send_cancel(std::uint64_t id, std::uint64_t number) {
   auto content = std::make_shared<Content>();
   content->kind = FrameKind::kControl;
   content->envelope = envelope.SerializeAsString();
-  // Whoever cannot be told any more is lost, and that is for others to find out.
+  // A peer that cannot be told any more is lost; other code finds that out.
   runner_->send(Content::outgoing(std::move(content)), LinkRunner::WhenFull::kQueue)
       .status()
       .IgnoreError();
@@ -502,10 +502,10 @@ void CallLink::fail_all(const absl::Status& reason, LastAnswers last) {
 void CallLink::on_unreached() { services_.on_unreached(peer()); }
 
 void CallLink::on_unreachable(const absl::Status& reason) {
-  // The other end may have come meanwhile, and what waited has left.
+  // The other end may have connected meanwhile, and what waited has left.
   if (runner_->was_up()) return;
   fail_all(reason);
-  // Notes have no deadline: they stay, and nobody else may ever want that link again.
+  // Notes have no deadline: they stay, and that link may never be used again otherwise.
   if (runner_->frames() == 0) return;
   services_.timers().run_at(services_.clock().now() + kUnreachablePause, [weak = weak_from_this()] {
     if (auto self = weak.lock()) self->reach_again();

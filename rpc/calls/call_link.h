@@ -79,7 +79,7 @@ class CallLink final : public LinkUser,
   /// Control frames of the peer that may be here until they are handled, calls until their answers
   /// have arrived; with the answers' bytes. More than any worker has: further ones are dropped. A
   /// note has its receipt only once it has been handled, and a layer has few on their way to one
-  /// peer (16 each), so also where this worker is slow nobody but an attacker comes here.
+  /// peer (16 each), so also where this worker is slow only an attacker reaches this limit.
   static constexpr std::int64_t kMaxControlFrames = 16384;
   static constexpr std::int64_t kMaxControlBytes = std::int64_t{64} << 20;
 
@@ -156,7 +156,7 @@ class CallLink final : public LinkUser,
     GuestRoom guest_room;
   };
 
-  /// A frame has ended, and that means something to somebody.
+  /// A frame has ended, and something depends on it.
   struct FrameEnded {
     Content* content = nullptr;
     FrameEnd how = FrameEnd::kNotSent;

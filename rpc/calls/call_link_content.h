@@ -20,7 +20,7 @@ struct CallLink::Content final : Outbound {
   std::atomic<FrameToken> token{0};
   static constexpr FrameToken kGivenUp = ~FrameToken{1};
 
-  // Of a call guarded by the CallLink's lock. Of others nobody but the link knows them once they
+  // Of a call guarded by the CallLink's lock. Those of others are known only to the link once they
   // are sent.
   /// The link is done with the frame.
   bool ended = false;

@@ -74,9 +74,9 @@ CallerOrder::Ticket CallLink::take_ticket(const Inbound& frame) {
   return {};
 }
 
-// What there was no room for: whoever waits for it is told.
+// What there was no room for: the one that waits for it is told.
 void CallLink::end_lost(const Inbound& frame, Entry answered) {
-  // It may have been a note, which would be missing for ever: then better no link.
+  // It may have been a note, which would be missing permanently: then better no link.
   if (frame.header.kind == FrameKind::kControl) return close(frame.lost);
   const std::uint64_t id = frame.header.subject;
   const std::uint64_t room = frame.room();
@@ -108,7 +108,7 @@ std::optional<ArrivedCall> CallLink::receive_request(Inbound frame, Clock::TimeP
   call.room = RequestRoom(runner_, room);
   const bool member = is_member();
   if (member && !guest_calls_wait_.load(std::memory_order_relaxed)) return call;
-  // The list had it by the time that this looked, and nobody tells once more.
+  // The list had it by the time that this looked, and there is no second notice.
   if (member) on_member(rank_.load(std::memory_order_acquire));
   // Who is a guest hears at once of what would wait in vain.
   if (const absl::Status read = call.read(); !read.ok()) {
@@ -150,7 +150,7 @@ void CallLink::begin(std::vector<ArrivedCall> calls) {
   std::vector<std::shared_ptr<Invocation>> made;
   made.reserve(calls.size());
   for (ArrivedCall& call : calls) {
-    // Not before: its rank may have come with its membership.
+    // Not before: its rank may have arrived with its membership.
     call.caller = peer();
     std::shared_ptr<ReplySink> sink = services_.server().sink_for(call, shared_from_this());
     made.push_back(std::make_shared<Invocation>(services_, std::move(call), std::move(sink)));
@@ -181,7 +181,7 @@ bool CallLink::may_start(const std::shared_ptr<Invocation>& invocation) {
     if (!retired_.ok()) return true;  // Its reply takes no room any more.
     held_.push_back(invocation);
   }
-  // There may be room by now, of which nobody tells twice.
+  // There may be room by now, and there is no second notice of that.
   post_held();
   return false;
 }
@@ -278,7 +278,7 @@ void CallLink::serve_or_hold(ArrivedControl control) {
     MutexLock lock(mutex_);
     retired = retired_;
     const bool wait = !may_speak && rank_.load(std::memory_order_acquire) < 0;
-    // Behind what is held already: nobody may tell once more that this is a member.
+    // Behind what is held already: there may be no second notice that this is a member.
     if (retired.ok() && !wait && !for_guests) serve_held_control_locked();
     if (retired.ok() && !wait) return serve_control(std::move(control));
     // The list with it may be on its way.
@@ -294,14 +294,15 @@ void CallLink::serve_or_hold(ArrivedControl control) {
                      "worker '%s' is no member of the job: it is not heard", name_)));
 }
 
-// Who has said goodbye may still wait to hear that its last words have come.
+// A peer that has said goodbye may still wait for the answer to its last control calls.
 void CallLink::refuse_retired(ArrivedControl control, const absl::Status& status) {
   if (!control.envelope->has_call()) return;
   refuse(control.envelope->call().id(), Lane::kControl, status, Execution::kDidNotRun,
          std::move(control.credit));
 }
 
-// A note that is dropped would be missing for ever, references among others: then better no link.
+// A note that is dropped would be missing permanently, references among others: then better no
+// link.
 void CallLink::refuse_control(ArrivedControl control, const absl::Status& status) {
   if (!control.envelope->has_call()) return close(status);
   refuse(control.envelope->call().id(), Lane::kControl, status, Execution::kDidNotRun,
@@ -556,7 +557,7 @@ void CallLink::send_reply(const std::shared_ptr<Content>& content) {
 }
 
 // Answers a call with an error. The room that the call took is given back when the answer has
-// arrived, so that whoever reads no answers cannot fill this worker with them.
+// arrived, so that a peer that reads no answers cannot fill this worker with them.
 void CallLink::refuse(std::uint64_t call_id, Lane lane, const absl::Status& status,
                       Execution execution, Credit credit) {
   if (call_id == 0) return;

@@ -33,8 +33,8 @@ class StateReport;
 struct ArrivedCall;
 class WorkerServices;
 
-/// Wraps what takes the reply of a call that has come and been read, and says when the call may
-/// start.
+/// Wraps the sink for the reply of a call that has arrived and been read, and says when the call
+/// may start.
 using WrapReplySink = std::function<std::shared_ptr<ReplySink>(
     WorkerServices& services, const ArrivedCall& call, std::shared_ptr<ReplySink> sink)>;
 

@@ -11,9 +11,9 @@ class MessageLite;
 
 namespace sinew::internal {
 
-/// Reads what a frame carries beside its payloads (an Envelope, or the Call of a foreign client).
-/// kInvalidArgument: it is no such message, or it is larger than kMaxEnvelopeBytes; then nothing
-/// has been parsed, nor allocated for it. kResourceExhausted: it has more parts than
+/// Reads what a frame carries in addition to its payloads (an Envelope, or the Call of a foreign
+/// client). kInvalidArgument: it is no such message, or it is larger than kMaxEnvelopeBytes; then
+/// nothing has been parsed, nor allocated for it. kResourceExhausted: it has more parts than
 /// rpc/wire/bounded_parse.h allows (likewise), or there is no memory for them.
 absl::Status parse_envelope(const std::string& bytes, google::protobuf::MessageLite& envelope);
 

@@ -117,7 +117,7 @@ class MessageRoute {
   std::vector<OnCarrierEnd> take_on_end() { return std::exchange(on_end_, {}); }
   bool has_references() const { return has_references_; }
 
-  /// Sees the tensors of the message; null when nobody wants to.
+  /// Sees the tensors of the message; null when there is no hook.
   const std::shared_ptr<TensorHook>& tensor_hook() const { return tensor_hook_; }
   void set_tensor_hook(std::shared_ptr<TensorHook> hook) { tensor_hook_ = std::move(hook); }
 
@@ -125,7 +125,7 @@ class MessageRoute {
   const MessageRoute* call() const { return call_; }
   void set_call(const MessageRoute* call) { call_ = call; }
 
-  /// What the device layer keeps beside the message. Null until it needs something: messages that
+  /// What the device layer keeps with the message. Null until it needs something: messages that
   /// have nothing to do with devices cost nothing.
   class DevicePart {
    public:
@@ -193,7 +193,7 @@ class Extension {
   /// control executor.
   virtual void on_note(const WorkerInfo& from, std::string body) = 0;
 
-  /// A peer is out of use for ever: its lease ended, its address refuses, or it left. It may not
+  /// A peer is out of use permanently: its lease ended, its address refuses, or it left. It may not
   /// have noticed yet, so what it holds here is kept. Control executor.
   virtual void on_worker_fenced(const WorkerInfo& worker) = 0;
   /// That peer has ended, or has given up all that it holds here. Comes after on_worker_fenced.

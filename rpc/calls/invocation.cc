@@ -425,7 +425,7 @@ void Invocation::fail(std::exception_ptr error) {
   const bool was_entered = entered_.load(std::memory_order_relaxed);
   ErrorInfo info =
       describe_served(error, was_entered ? ServedStage::kMethod : ServedStage::kBeforeMethod);
-  // Not for a call that was refused: its ids may be somebody else's.
+  // Not for a call that was refused: its ids may belong to another call.
   if (retain_begun_) {
     // A handler of this worker that uses the reference passes on that this call failed.
     ErrorInfo creation = info;

@@ -60,7 +60,7 @@ class ReplySink {
   virtual const CallContext::Metadata& metadata() const = 0;
 };
 
-/// A call that has come and has not begun.
+/// A call that has arrived and has not begun.
 struct ArrivedCall {
   WorkerInfo caller;
   /// The caller's number for it.
@@ -168,7 +168,8 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   }
   /// Runs `run` in this context; what it throws becomes the reply.
   void guard(absl::FunctionRef<void()> run);
-  /// As guard(), for what a future calls: its worker may be gone, and then nobody waits any more.
+  /// As guard(), for what a future calls: its worker may be gone, and then no caller waits any
+  /// more.
   void guard_late(absl::FunctionRef<void()> run);
 
   bool retains() const;
@@ -232,7 +233,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   Clock::TimePoint begun_at_{};
   std::atomic<bool> in_queue_{false};
   std::atomic<bool> waits_for_turn_{false};
-  // Why it was refused in the queue; and what it holds until that has come to it.
+  // Why it was refused in the queue; and what it holds until the refusal is handled.
   std::string refused_;
   RequestRoom queue_room_;
   // Until request_ is made.

@@ -12,7 +12,7 @@
 
 namespace sinew::internal {
 
-/// What calls need of the device layer, beside what it keeps with a message
+/// What calls need of the device layer, in addition to what it keeps with a message
 /// (MessageRoute::DevicePart). Thread-safe.
 class MessageDevices {
  public:

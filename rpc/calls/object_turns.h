@@ -70,7 +70,7 @@ class ObjectTurns final : public std::enable_shared_from_this<ObjectTurns> {
 /// shared_ptr.
 class CallerOrder final : public std::enable_shared_from_this<CallerOrder> {
  public:
-  /// A call that has come. Those behind it go on without it when this goes.
+  /// A call that has arrived. Those behind it go on without it when this is destroyed.
   class Ticket {
    public:
     Ticket() = default;

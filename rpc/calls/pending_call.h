@@ -35,8 +35,8 @@ class ReceivedReply {
   ValueReader value();
   /// Throws what reading the value threw, with the call that it belongs to.
   [[noreturn]] void throw_unreadable(const std::exception_ptr& error) const;
-  /// True when references arrived with it, whose owner must hear of them even if nobody reads the
-  /// value, or tensors that the sender keeps until they are taken.
+  /// True when references arrived with it, whose owner must be told of them even if the value is
+  /// never read, or tensors that the sender keeps until they are taken.
   bool must_be_read_now() const;
   /// Reads on the executor, since codecs may be user code: `read` runs there; then, once everything
   /// that reading has found to wait for is complete, `done` with null or with the error of either.
@@ -79,7 +79,7 @@ class PendingCall {
   std::vector<OnCarrierEnd> on_end;
 };
 
-/// Completes a Future<R>. The value is decoded by whoever reads it first.
+/// Completes a Future<R>. The value is decoded by its first reader.
 template <class R>
 class TypedPendingCall final : public PendingCall {
  public:

@@ -31,7 +31,7 @@ struct ReceivedReply::Data {
 
   const std::string method;
   const std::vector<c10::Stream> streams;
-  // Where layers have a part in reading it: whoever reads it may do so when the worker is gone.
+  // Where layers have a part in reading it. It may be read after the worker is gone.
   std::weak_ptr<WorkerServices> weak_services;
   // While it is read. Goes after the route.
   std::shared_ptr<WorkerServices> services_kept;

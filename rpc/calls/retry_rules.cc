@@ -10,8 +10,8 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// Those that may pass by themselves. What the caller has done wrong, or the method has thrown,
-// comes again; that the time is over, or nobody wants the result, does not pass.
+// Errors that may pass by themselves. A mistake of the caller, or an exception of the method, would
+// occur again. A timeout or a cancellation does not pass.
 bool may_pass(ErrorCode code) {
   return code == ErrorCode::kUnavailable || code == ErrorCode::kResourceExhausted;
 }

@@ -18,7 +18,7 @@ struct WorkersOfProcess {
     return registry;
   }
 
-  // A forked child may find the mutex held for ever.
+  // A forked child may find the mutex held permanently.
   const ProcessBound process;
   Mutex mutex;
   std::vector<std::weak_ptr<WorkerServices>> workers ABSL_GUARDED_BY(mutex);

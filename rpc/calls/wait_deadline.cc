@@ -16,7 +16,7 @@ Clock::TimePoint wait_deadline(const WorkerServices& services,
                    absl::StrFormat("a timeout must be positive, or kNoTimeout; this one is %d ns",
                                    timeout->count()));
   }
-  if (!services.is_running()) throw_error(services.ended("it waits for nobody any more"));
+  if (!services.is_running()) throw_error(services.ended("it does not wait any more"));
   if (const absl::Status evicted = services.evicted(); !evicted.ok()) throw_error(evicted);
   const Clock::TimePoint deadline =
       deadline_after(services.clock().now(), timeout.value_or(services.default_timeout()));

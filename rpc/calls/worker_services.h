@@ -43,8 +43,8 @@ struct EndedLink {
   std::function<void(const absl::Status& reason)> retire;
 };
 
-/// What calls, and the layers that plug into them, see of their worker. Whoever has it by reference
-/// is a part of the worker, or lives no longer than it does. Thread-safe; nothing here blocks or
+/// What calls, and the layers that plug into them, see of their worker. A holder of a reference to
+/// it is a part of the worker, or lives no longer than it does. Thread-safe; nothing here blocks or
 /// runs user code.
 class WorkerServices : public ControlPlane {
  public:

@@ -27,8 +27,8 @@ class DeviceRuntime {
   /// The library's own handle of a stream: cudaStream_t for CUDA.
   virtual void* handle(c10::Stream stream) const = 0;
 
-  /// Whether work that is queued on `stream` goes into a graph instead of being done: whoever waits
-  /// for it would wait for ever.
+  /// Whether work that is queued on `stream` goes into a graph instead of being done: a wait for it
+  /// would never end.
   virtual bool is_capturing(c10::Stream stream) const = 0;
 
   /// Copies the elements of `dense`, which has no gaps, to the host, in the order of its memory:

@@ -11,7 +11,8 @@
 namespace sinew::internal {
 namespace {
 
-// Whoever uses the device gets the same error from it; a future that is complete cannot say so.
+// The next user of the device gets the same error from it; a future that is complete cannot report
+// it.
 void log_failure(const char* what) {
   static auto& log =
       *new RateLimitedLog([](const std::string& text) { log_line(/*worker=*/{}, text); });

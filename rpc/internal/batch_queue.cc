@@ -101,7 +101,7 @@ BatcherStats BatchQueue::stats() const {
   return stats;
 }
 
-// Nobody else can join the next batch.
+// No further call can join the next batch.
 bool BatchQueue::is_complete() const {
   return waiting_.size() >= options_.max_batch ||
          (options_.expected > 0 && waiting_.size() >= options_.expected);

@@ -16,8 +16,8 @@
 namespace sinew::internal {
 
 /// The calls that wait at a Batcher, and the rules by which they leave: as a batch, or alone when
-/// nobody waits for them any more. Pure: whoever holds it tells the time, runs the batches, and
-/// asks again at look_again() and after each change. Not thread-safe.
+/// their caller does not wait any more. Pure: the holder tells the time, runs the batches, and asks
+/// again at look_again() and after each change. Not thread-safe.
 class BatchQueue {
  public:
   /// A call that waits; they grow in the order of arrival.
@@ -34,7 +34,7 @@ class BatchQueue {
   absl::StatusOr<Ticket> add(Clock::TimePoint now, Clock::TimePoint deadline);
   /// The caller gives a call up. False if it does not wait (any more).
   bool remove(Ticket ticket);
-  /// Takes out the calls whose deadline has come.
+  /// Takes out the calls whose deadline has passed.
   std::vector<Ticket> take_expired(Clock::TimePoint now);
   /// Takes out the calls of a batch that goes now, in the order of arrival; it runs until
   /// batch_ended(). Empty: none goes. Ask until it is: several may.

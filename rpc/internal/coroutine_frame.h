@@ -11,8 +11,8 @@ namespace sinew::internal {
 /// inference). What it does on another thread comes after what it had queued on the streams of
 /// devices. Base of the promise types of coroutines that return a Future.
 ///
-/// Between two suspensions it holds what the thread had before, so that whoever started or resumed
-/// the coroutine finds its thread as it was, also where the coroutine has guards open.
+/// Between two suspensions it holds what the thread had before, so that the code that started or
+/// resumed the coroutine finds its thread as it was, also where the coroutine has guards open.
 class CoroutineFrame {
  public:
   /// When the coroutine is called.

@@ -69,8 +69,8 @@ void CoroutineWait::end(Cause cause) {
 }
 
 void CoroutineWait::resume_soon(Cause cause) {
-  // A callback of the future runs where its coroutine may; a timer and whoever cancels must not run
-  // user code.
+  // A callback of the future runs where its coroutine may; a timer and a thread that cancels must
+  // not run user code.
   const bool is_here = cause == Cause::kFutureDone && runner_ == FutureCore::current_runner();
   if (!is_here && runner_ != nullptr &&
       runner_->post([self = shared_from_this()] { self->resume_here(); })) {

@@ -8,18 +8,17 @@
 
 namespace sinew::internal {
 
-/// Connection reversal (rule L8): a peer that this end does not get through to is asked, by
-/// somebody who has a connection with it, to open the one with this end. This says when somebody is
-/// to be asked for that, and for how long what waits here had better go on waiting. Only for links
-/// that never were up: on all others the peer opens connections by itself.
+/// Connection reversal (rule L8): a peer that this end cannot reach is asked, by a worker that has
+/// a connection with it, to open the one with this end. This says when to ask for that, and for how
+/// long what waits here should go on waiting. Only for links that never were up: on all others the
+/// peer opens connections by itself.
 ///
 /// Pure: no threads, clock or I/O. Time must not go back. Not thread-safe.
 class ConnectionReversal {
  public:
   using TimePoint = BootClock::TimePoint;
 
-  /// An attempt may have been swallowed when nothing has come of it for so long, or for a fifth of
-  /// the lease.
+  /// An attempt counts as without an answer after so long, or after a fifth of the lease.
   static constexpr std::chrono::nanoseconds kSilence = std::chrono::seconds(3);
   /// Between two questions: doubled each time that the one before did not help.
   static constexpr std::chrono::nanoseconds kFirstPause = std::chrono::seconds(1);
@@ -37,7 +36,7 @@ class ConnectionReversal {
   void on_dial(TimePoint now);
   /// It has failed, and not because the peer did not want it.
   void on_failed(TimePoint now);
-  /// True when somebody is to be asked now; on_answer() follows, or not.
+  /// True when another worker is to be asked now; on_answer() may follow.
   bool take_question(TimePoint now);
   /// Whether the peer has been asked.
   void on_answer(bool is_asked, TimePoint now);
@@ -45,7 +44,7 @@ class ConnectionReversal {
   bool awaits(TimePoint now) const { return now < awaits_until_; }
   /// When to call take_question(); max(): never, as things are.
   TimePoint wake() const;
-  /// There is contact, or nobody wants any.
+  /// There is contact, or none is needed.
   void reset();
 
  private:

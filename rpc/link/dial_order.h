@@ -27,10 +27,10 @@ class DialOrder {
   static constexpr std::size_t kAtOnce = 8;
   /// A turn ends after so long, since who does not answer must not hold up the others.
   static constexpr std::chrono::milliseconds kLongestTurn{500};
-  /// Whoever is to dial here is waited for so long: long enough to see whether this worker wants
-  /// many.
+  /// A peer that is to dial here is waited for so long: long enough to see whether this worker
+  /// wants many.
   static constexpr std::chrono::milliseconds kGlance{1};
-  /// And if it wants many, until so long after the last one of those has come.
+  /// And if it wants many, until so long after the last one of those has connected.
   static constexpr std::chrono::milliseconds kQuiet{250};
   /// But not longer than so long in all.
   static constexpr std::chrono::milliseconds kLongestWait{5000};

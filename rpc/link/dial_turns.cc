@@ -9,7 +9,7 @@ void DialTurns::enter(Incarnation peer, Begin begin) {
   {
     MutexLock lock(mutex_);
     if (closed_) return;
-    // Two links may be with one incarnation: one may have ended, or somebody lies about himself.
+    // Two links may be with one incarnation: one may have ended, or a peer claims a false identity.
     std::swap(begins_[peer], begin);
     if (begin != nullptr) ready.push_back({0, std::move(begin)});
     order_.enter(peer, clock_.now());

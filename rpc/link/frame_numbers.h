@@ -26,8 +26,8 @@ using NumberRanges = absl::InlinedVector<NumberRange, 2>;
 /// been told of. Numbers start at 1. A value type, pure; not thread-safe.
 class FrameNumbers {
  public:
-  /// Frames that have not arrived while later ones have come in so many separate runs: more than
-  /// any sender that keeps the rules causes.
+  /// So many separate runs of frames may have arrived behind frames that have not: more than any
+  /// sender that keeps the rules causes.
   static constexpr std::size_t kMaxRuns = 1024;
 
   /// Ranges that are reported at once, so that a header stays small whatever order frames come in.

@@ -86,7 +86,7 @@ void write_self(const SelfDescription& self, proto::Hello& hello) {
   hello.set_protocol(kProtocolVersion);
   hello.set_job(self.job);
   write_identity(self.worker, *hello.mutable_worker());
-  // Whoever wants to know a rank asks the list of members.
+  // Ranks are looked up in the list of members.
   hello.mutable_worker()->clear_rank();
   hello.set_address(self.address);
   hello.set_method_digest(self.method_digest);

@@ -24,7 +24,7 @@ struct SelfDescription {
   std::uint64_t method_digest = 0;
   /// That of the worker's incarnation.
   std::shared_ptr<const WorkerKey> key;
-  /// What whoever belongs to the job has been given; empty: nothing.
+  /// The token of the job; empty: none.
   std::string token;
 };
 

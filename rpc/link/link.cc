@@ -120,7 +120,7 @@ LinkLanes::Delivery Link::on_frame(const ConnectionName& on, const LinkHeader& h
     return LinkLanes::Delivery::kDrop;
   }
   const LinkLanes::Delivery delivery = lanes_.on_frame(header, room, now, outputs);
-  // What comes again, or breaks the rules, is no progress: it would come for ever.
+  // What comes again, or breaks the rules, is no progress: it could come without end.
   if (delivery == LinkLanes::Delivery::kDeliver) progressed_ = true;
   if (header.beat_reply != 0) life_.on_beat_reply(header.beat_reply, now);
   if (header.beat != 0) life_.on_beat(now);
@@ -286,8 +286,8 @@ void Link::on_up(const ConnectionName& connection, const LinkHello& theirs, Time
   answered_ = false;
   first_.reset();
   life_.on_up(now);
-  // Whoever opened it has the answer to its own hello. The other end knows that its hello has come
-  // when it hears something, which is why something is always said.
+  // The opener has the answer to its own hello. The other end knows that its hello has arrived when
+  // it receives something, which is why something is always sent.
   const bool opened = connection.opener == options_.self;
   if (opened || SINEW_LINK_BUG(kAcceptedIsHeard)) {
     reached_ = true;
@@ -360,7 +360,7 @@ void Link::count_refused(TimePoint now, Outputs& outputs) {
   const nanoseconds fuse = was_up() && !reached ? kUnreachedFuse : kRefusalFuse;
   if (now < *refused_since_ + fuse) return retry(now, outputs, false);
   if (was_up()) return end(Gone::kAddressRefuses, outputs);
-  // Nobody was ever there, so nobody is lost; whoever wants it may try again later.
+  // There never was contact, so no peer is lost; a later use may try again.
   state_ = State::kIdle;
   wanted_ = false;
   failed_attempts_ = 0;

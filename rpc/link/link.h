@@ -16,7 +16,7 @@ namespace sinew::internal {
 /// Why a connection, or the attempt to make one, came to its end.
 enum class DownCause {
   kBroken,
-  /// Nobody listens at the address.
+  /// No process listens at the address.
   kAddressRefuses,
   /// The other end refused it; see Refusal.
   kRefused,
@@ -64,7 +64,7 @@ class Link {
     bool wants_turn = false;
     /// Take these down; on_down() of them need not follow.
     absl::InlinedVector<ConnectionName, 1> close;
-    /// Nobody was reached, ever: frames that wait here are not going to leave soon. Their senders
+    /// The peer was never reached: frames that wait here are not going to leave soon. Their senders
     /// decide.
     bool unreachable = false;
     /// The link has ended now.
@@ -110,7 +110,7 @@ class Link {
   void connect(TimePoint now, Outputs& outputs);
   /// Likewise, without a turn or a pause: the other end waits for it, and cannot do it itself.
   void connect_at_once(TimePoint now, Outputs& outputs);
-  /// The turn that was wanted has come. It may not be needed any more.
+  /// The turn that was asked for begins. It may not be needed any more.
   void take_turn(TimePoint now, Outputs& outputs);
   /// Whether the attempt that `dial` asked for is still wanted.
   bool is_dialling(const ConnectionName& connection) const {

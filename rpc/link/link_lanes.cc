@@ -11,13 +11,14 @@ namespace {
 
 // From here on memory of the sender waits for a receipt.
 constexpr std::uint64_t kLargeFrameBytes = std::uint64_t{64} << 10;
-// What travels beside a lane has so much at least.
+// What travels outside of a lane has so much at least.
 constexpr std::uint64_t kMinPayloadBytes = std::uint64_t{4} << 10;
 // Frames that have ended and may stand among those that wait.
 constexpr std::size_t kFewEnded = 64;
-// For receipts that somebody waits for.
+// For receipts that are waited for.
 constexpr auto kReceiptDelay = std::chrono::milliseconds(5);
-// How many frames the other end may give up before they arrive. More are sent by whoever floods.
+// How many frames the other end may give up before they arrive. More are sent only by a peer that
+// floods.
 constexpr std::size_t kMaxVoided = 4096;
 
 // As LinkHeader::time_left says it.
@@ -73,7 +74,7 @@ FrameToken LinkLanes::send(OutgoingFrame frame, TimePoint now, LinkOutputs& outp
   if (kind == FrameKind::kRequest) requests_here_bytes_ += cost(frame.room());
   if (kind == FrameKind::kReply) replies_here_bytes_ += cost(frame.room());
   Entry& entry = frames_.emplace(token, Entry{std::move(frame), 0, false}).first->second;
-  // Nobody's turn is before its own, mostly.
+  // Mostly no other frame is before it.
   const bool nobody_waits =
       std::all_of(std::begin(waiting_), std::end(waiting_),
                   [](const std::deque<FrameToken>& waiting) { return waiting.empty(); });
@@ -125,8 +126,8 @@ void LinkLanes::pump(TimePoint now, LinkOutputs& outputs) {
         continue;
       }
       if (found->second.frame.deadline <= now) {
-        // A request stays until its sender gives it up, which it is about to do. Nobody waits for
-        // the others.
+        // A request stays until its sender gives it up, which it is about to do. The others are not
+        // waited for.
         waiting.pop_front();
         if (found->second.frame.kind != FrameKind::kRequest) {
           end(token, FrameEnd::kNotSent, outputs);
@@ -205,7 +206,7 @@ LinkLanes::GivenUp LinkLanes::give_up(FrameToken token, TimePoint now, LinkOutpu
   return {GivenUp::State::kOnItsWay, entry.number};
 }
 
-// Without a connection nobody else looks at those that wait.
+// Without a connection no other code looks at those that wait.
 void LinkLanes::drop_ended(std::deque<FrameToken>& waiting) {
   waiting.erase(std::remove_if(waiting.begin(), waiting.end(),
                                [this](FrameToken token) { return !frames_.contains(token); }),
@@ -331,8 +332,8 @@ LinkLanes::Delivery LinkLanes::take_new(const LinkHeader& header, std::uint64_t 
     const bool fits =
         waiting_frames == 0 || (waiting_frames < own_.request_window_frames &&
                                 waiting_bytes + cost(size) <= own_.request_window_bytes);
-    // A number that counts as arrived while the frame does not would be lost for ever; but
-    // whoever sends beyond the room is not to be served at all.
+    // A number that counts as arrived while the frame does not would be lost permanently. But a
+    // peer that sends beyond the window is not served at all.
     if (!fits) return Delivery::kViolation;
     ++arrived_frames_;
     arrived_bytes_ += cost(size);
@@ -379,8 +380,8 @@ void LinkLanes::return_room(std::uint64_t requests, std::uint64_t costs, TimePoi
     returned_frames_ += requests;
     returned_bytes_ += costs;
   }
-  // The reply mostly tells. The other end may wait for it when much of its room has come free, or
-  // all of it, since what is larger than the room passes alone: that is in less of a hurry.
+  // Mostly the reply tells it. The other end may wait for it when much of its room is free again,
+  // or all of it, since what is larger than the room passes alone: that is less urgent.
   const std::uint64_t untold = returned_bytes_ - told_bytes_;
   const bool much = untold >= own_.request_window_bytes / 4 ||
                     returned_frames_ - told_frames_ >= own_.request_window_frames / 4;

@@ -18,8 +18,8 @@
 
 namespace sinew::internal {
 
-/// What a frame consists of beside its header. The link keeps it until its receipt, and does not
-/// look into it.
+/// What a frame consists of in addition to its header. The link keeps it until its receipt, and
+/// does not look into it.
 struct Outbound;
 
 /// Names a frame that this end sends, from send() until it has ended.
@@ -86,14 +86,14 @@ class LinkLanes {
  public:
   using TimePoint = BootClock::TimePoint;
 
-  /// Frames with payloads beside them that may be without a receipt at once, per lane: others may
-  /// overtake each of them.
+  /// Frames with payloads outside of the lane that may be without a receipt at once, per lane:
+  /// others may overtake each of them.
   static constexpr std::size_t kMaxLargeFrames = 256;
-  /// What a frame, and each payload in it, costs of any room beside its bytes.
+  /// What a frame, and each payload in it, costs of any room in addition to its bytes.
   static constexpr std::uint64_t kFrameCostBytes = 256;
   static constexpr std::uint64_t kPayloadCostBytes = 128;
   /// What a frame with so many bytes in so many payloads takes of any room, but for
-  /// kFrameCostBytes. Whoever counts room counts this.
+  /// kFrameCostBytes. All code that counts room uses this.
   static std::uint64_t room_of(std::uint64_t bytes, std::uint64_t payloads) {
     return bytes + payloads * kPayloadCostBytes;
   }
@@ -144,8 +144,8 @@ class LinkLanes {
   /// The note with this number, which was delivered, has been handled: its room is free, and its
   /// sender is told within milliseconds.
   void handled(std::uint64_t number, std::uint64_t room, TimePoint now);
-  /// The other end has given up the frame with this number: should it not have come yet, it is
-  /// dropped when it does. False: it has, or too many are to be dropped already.
+  /// The other end has given up the frame with this number: if it has not arrived yet, it is
+  /// dropped when it does. False: it has arrived, or too many are to be dropped already.
   bool void_incoming(Lane lane, std::uint64_t number);
   /// All that a frame takes of any room.
   static std::uint64_t cost(std::uint64_t room) { return room + kFrameCostBytes; }
@@ -260,7 +260,7 @@ class LinkLanes {
   absl::flat_hash_map<std::pair<Lane, std::uint64_t>, Announced> announced_;
   std::uint64_t announced_bytes_[4] = {};
   // Frames that arrived since receipts left last: their bytes, and how many may have had payloads
-  // beside them.
+  // outside of the lane.
   std::uint64_t unreceipted_in_bytes_ = 0;
   std::size_t unreceipted_in_large_ = 0;
   TimePoint receipts_due_ = TimePoint::max();

@@ -36,8 +36,8 @@ struct LinkHeader {
   FrameKind kind = FrameKind::kLink;
   /// Of the frame, in its lane and direction; 0 with kLink.
   std::uint64_t number = 0;
-  /// The call that it belongs to; for whoever must answer for a frame that cannot be read. 0 with
-  /// kControl: nobody answers it, and its receipt says that it has been handled.
+  /// The call that it belongs to; needed to answer for a frame that cannot be read. 0 with
+  /// kControl: it has no answer, and its receipt says that it has been handled.
   std::uint64_t subject = 0;
   /// Left for the frame to be of use; negative: no limit.
   std::chrono::microseconds time_left{-1};
@@ -78,7 +78,7 @@ enum class Refusal : std::uint8_t {
   /// Another job answers there.
   kOtherJob = 1,
   kOtherProtocol = 3,
-  /// The name is not proved, the link belongs to somebody else, or the settings do not fit.
+  /// The name is not proved, the link belongs to another worker, or the settings do not fit.
   kNotAllowed = 4,
   kNotListeningYet = 5,
   /// The link has ended there, or was never there.
@@ -101,7 +101,7 @@ enum class Consequence {
   kTryAgain,
   /// Tries again at once, or waits for the other's connection.
   kTryAgainSoon,
-  /// As an address where nobody listens: counts if it lasts.
+  /// As an address where no process listens: counts if it lasts.
   kCountAsRefused,
   /// Final, if the link's other end has said it (and proved that); otherwise as kTryAgain.
   kLostIfProved,

@@ -93,7 +93,7 @@ void LinkRunner::leave_locked(Outcome& outcome) {
     if (watch_.is_up() != (connection_ != nullptr)) watch_.set_up(connection_ != nullptr, now());
     arm_locked();
     if (outputs.unreachable) {
-      // An attempt that nobody answers, not even with a refusal, does not fail.
+      // An attempt without an answer, not even a refusal, does not fail.
       const std::string why =
           last_failure_.ok()
               ? absl::StrCat("nothing comes back from ", address_, ", nor has it connected itself")
@@ -107,12 +107,12 @@ void LinkRunner::leave_locked(Outcome& outcome) {
 // Until there was contact: who opens connections to this end has not come by itself.
 void LinkRunner::look_for_way_locked(Outcome& outcome) {
   if (link_.was_up() || connection_ != nullptr) return;
-  // Two that cannot reach each other must not go on asking for each other when nobody waits.
+  // Two that cannot reach each other must not go on asking for each other when nothing waits.
   if (link_.lanes().frames() == 0) return reversal_.reset();
   const BootClock::TimePoint time = now();
   if (link_.state() == Link::State::kDialling) reversal_.on_dial(time);
   outcome.unreached = reversal_.take_question(time);
-  // Whoever has been asked to come is on its way, perhaps.
+  // The peer that was asked to connect may be about to do so.
   if (outcome.outputs.unreachable && reversal_.awaits(time)) {
     outcome.outputs.unreachable = false;
     link_.connect(time, outcome.outputs);
@@ -257,7 +257,7 @@ void LinkRunner::on_timer() {
     timer_ = 0;
     if (!closed_.ok()) return;
     const BootClock::TimePoint time = now();
-    // It may have come to be known since the connection was made.
+    // It may have become known since the connection was made.
     if (connection_ != nullptr) watch_.hold(connection_->remote_process());
     if (watch_.has_ended(time)) {
       link_.on_process_ended(outcome.outputs);
@@ -295,10 +295,10 @@ absl::Status LinkRunner::check_limits_locked(const OutgoingFrame& frame) const {
                         peer_.name, frame.payloads, limits.max_payloads));
   }
   if (frame.envelope_bytes > limits.max_envelope_bytes) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "a message to worker '%s' has %d bytes beside its tensors, and the limit is %d: pass bulk "
-        "data as tensors",
-        peer_.name, frame.envelope_bytes, limits.max_envelope_bytes));
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("a message to worker '%s' has %d bytes apart from its tensors, and the "
+                        "limit is %d: pass bulk data as tensors",
+                        peer_.name, frame.envelope_bytes, limits.max_envelope_bytes));
   }
   return absl::OkStatus();
 }

@@ -33,7 +33,7 @@ namespace sinew::internal {
 
 class LinkTable;
 
-/// What a frame consists of beside its header.
+/// What a frame consists of in addition to its header.
 struct Outbound {
   virtual ~Outbound() = default;
   std::string envelope;
@@ -72,7 +72,7 @@ class LinkUser {
   virtual ~LinkUser() = default;
   /// In the order of arrival within a lane, except those with large payloads. Each note among them
   /// (LinkHeader::is_note) is to be followed by LinkRunner::handled(). Of frames of the calls lane
-  /// that are not wanted any more, or have come before, only the header (is_void).
+  /// that are not wanted any more, or have arrived before, only the header (is_void).
   virtual void on_frames(std::vector<Inbound> frames) = 0;
   /// Frames that were sent have ended; once for each that send() took.
   virtual void on_frames_ended(absl::Span<const LinkOutputs::Ended> frames) = 0;
@@ -81,13 +81,13 @@ class LinkUser {
   /// There may be room for requests again, or replies blocked no more.
   virtual void on_room() = 0;
   virtual void on_up() = 0;
-  /// The peer, with which there never was contact, has not been reached so far. Somebody who can
-  /// reach it may ask it to open a connection: LinkRunner::on_asked() takes the answer.
+  /// The peer, with which there never was contact, has not been reached so far. Another worker that
+  /// can reach it may ask it to open a connection: LinkRunner::on_asked() takes the answer.
   virtual void on_unreached() = 0;
-  /// Nobody was reached, ever: what waits is not going to leave soon.
+  /// The peer was never reached: what waits is not going to leave soon.
   virtual void on_unreachable(const absl::Status& reason) = 0;
   virtual void on_suspected(bool suspected) = 0;
-  /// The link has ended, for ever; all its frames have ended before.
+  /// The link has ended, permanently; all its frames have ended before.
   virtual void on_end(Gone cause, const absl::Status& reason) = 0;
 };
 
@@ -108,8 +108,8 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   enum class WhenFull { kFail, kQueue };
   /// Takes a frame; makes a connection if there is none. kResourceExhausted: there is no room
   /// (WhenFull::kFail), or it is over a limit. The link's own error when it has ended. Then nothing
-  /// was taken. Whoever queues beyond the room sees to its bound.
-  /// `deadline`: after it the frame is of no use any more. Then nothing else says so.
+  /// was taken. A caller that queues beyond the room must bound it. `deadline`: after it the frame
+  /// is of no use any more, without another notice.
   absl::StatusOr<FrameToken> send(OutgoingFrame frame, WhenFull when_full,
                                   Clock::TimePoint deadline = Clock::TimePoint::max());
   LinkLanes::GivenUp give_up(FrameToken token);
@@ -256,15 +256,14 @@ class LinkRunner final : public std::enable_shared_from_this<LinkRunner> {
   const std::uint64_t few_bytes_;
   std::atomic<std::uint64_t> returned_frames_{0};
   std::atomic<std::uint64_t> returned_bytes_{0};
-  // What the lanes say of it, for whoever asks before each call that it serves. Written under the
-  // lock.
+  // What the lanes say of it. Read before each call that is served. Written under the lock.
   std::atomic<bool> replies_blocked_{false};
   // All connections that have not gone down, most often one.
   std::vector<std::shared_ptr<Wire>> wires_ ABSL_GUARDED_BY(mutex_);
   // Whether the peer has been seen to be a member.
   mutable std::atomic<bool> is_member_{false};
   const std::shared_ptr<Quota> guest_room_;
-  // Of frames on the connection that is up, until they have come.
+  // Of frames on the connection that is up, until they have arrived.
   std::map<std::pair<Lane, std::uint64_t>, GuestRoom> announced_by_guest_ ABSL_GUARDED_BY(mutex_);
   // Of the connection that is up.
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);

@@ -78,7 +78,7 @@ void LinkRunner::open(std::uint64_t attempt, Credit turn) {
       if (wire->connection == nullptr) wire->connection = std::move(connection);
       return;
     }
-    // Nobody may ever say that it is down: the transport shuts down after the link has ended.
+    // There may be no notice that it is down: the transport shuts down after the link has ended.
     wires_.erase(std::remove(wires_.begin(), wires_.end(), wire), wires_.end());
   }
   connection->close(closed);
@@ -253,8 +253,8 @@ void LinkRunner::admit_guest_locked(Inbound& inbound, bool is_guest) {
   inbound.payloads.clear();
 }
 
-// A call, or an answer, ends with the reason. What workers say to run the job has nobody to whom a
-// reason would be of use: it is sent again, with the next connection.
+// A call, or an answer, ends with the reason. Messages by which workers run the job have no use for
+// a reason: they are sent again, with the next connection.
 void LinkRunner::wire_lost(const std::shared_ptr<Wire>& wire, absl::string_view header,
                            std::uint64_t size_bytes, std::size_t payloads,
                            const absl::Status& reason) {
@@ -419,7 +419,7 @@ void LinkRunner::wire_down(const std::shared_ptr<Wire>& wire, const absl::Status
       last_failure_ = absl::Status(reason.code(), reason.message());
     }
     watch_.hold(std::move(process));
-    // Whoever answers and does not want this connection can be reached.
+    // A peer that answers and does not want this connection can be reached.
     const bool no_way =
         cause != DownCause::kRefused || consequence_of(refusal) == Consequence::kCountAsRefused;
     if (no_way && !link_.was_up() && link_.is_dialling(wire->name)) reversal_.on_failed(now());

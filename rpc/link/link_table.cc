@@ -118,7 +118,7 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
     absl::StatusOr<Link> made = find_or_make(peer, said->address());
     if (!made.ok()) return made.status();
     runner = made->runner;
-    // Once more: whoever takes the peer for lost notes that before looking for its link.
+    // Once more: code that takes the peer for lost notes that before it looks for its link.
     if (options_.known_as(peer) != Refusal::kNone) {
       runner->close(absl::UnavailableError("it was taken for lost meanwhile"));
       return refuse(options_.self, Refusal::kLostHere,
@@ -130,7 +130,7 @@ absl::StatusOr<Acceptor::Accepted> LinkTable::on_connection(const std::string& h
   return runner->offer(*said);
 }
 
-// Somebody with whom there is no link.
+// A peer with which there is no link.
 absl::Status LinkTable::check_stranger(const proto::Hello& said, const WorkerInfo& peer) {
   const auto no = [&](Refusal refusal, const std::string& text) {
     return refuse(options_.self, refusal, text, said);
@@ -151,7 +151,7 @@ absl::Status LinkTable::check_stranger(const proto::Hello& said, const WorkerInf
   drop_unused_guests();
   if (count_guests() < kMaxGuests) return absl::OkStatus();
   return no(Refusal::kNotListeningYet,
-            "too many workers that are no members have come; try again later");
+            "too many workers that are no members have connected; try again later");
 }
 
 std::size_t LinkTable::count_guests() const {
@@ -162,9 +162,9 @@ std::size_t LinkTable::count_guests() const {
   return guests;
 }
 
-// A link that never was up has no lease that would end it: whoever said a hello and went away, or
-// was refused with it, must not take a place for ever. Nothing is remembered of it either, since
-// nothing was ever promised to its other end.
+// A link that never was up has no lease that would end it: a peer that said a hello and went away,
+// or was refused with it, must not take a place permanently. Nothing is remembered of it either,
+// since nothing was ever promised to its other end.
 void LinkTable::drop_unused_guests() {
   for (const Link& each : all()) {
     if (options_.is_member(each.runner->peer()) || !each.runner->is_unused()) continue;

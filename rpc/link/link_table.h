@@ -48,8 +48,8 @@ class LinkTable final : public Acceptor {
  public:
   /// Links with workers that are no members. Anybody may say to be one that is about to join.
   static constexpr std::size_t kMaxGuests = 1024;
-  /// Bytes that have come from them, or were announced, and lie here: from each, from one origin,
-  /// from all.
+  /// Bytes that have arrived from them, or were announced, and are kept here: from each, from one
+  /// origin, from all.
   static constexpr std::size_t kMaxGuestBytes = std::size_t{4} << 20;
   static constexpr std::size_t kMaxGuestBytesOfOrigin = std::size_t{32} << 20;
   static constexpr std::size_t kMaxGuestBytesInAll = std::size_t{64} << 20;
@@ -123,7 +123,7 @@ class LinkTable final : public Acceptor {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status close_reason_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Key, Link> links_ ABSL_GUARDED_BY(mutex_);
-  // The latest links that have ended: word of a loss stays longer than its link.
+  // The latest links that have ended: a loss is known longer than its link.
   std::deque<Key> ended_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -9,7 +9,7 @@
 namespace sinew::internal {
 
 /// Proof of death (rule L7): looks whether the process at the other end of a link has ended, where
-/// somebody has hold of it. A process is not gone yet when its sockets are: so it is looked at
+/// there is a ProcessHold of it. A process is not gone yet when its sockets are: so it is looked at
 /// often after a break, and ever more seldom. While a connection is up it is looked at too, since a
 /// forked child may keep the sockets of a process open that has ended.
 ///

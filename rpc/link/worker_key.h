@@ -11,8 +11,8 @@ struct evp_pkey_st;  // OpenSSL's.
 namespace sinew::internal {
 
 /// The key pair (Ed25519, RFC 8032) of one incarnation of a worker. The incarnation is a digest of
-/// the public half, so who has seen an incarnation in a list knows whose signature to ask for, and
-/// nobody else can say a hello in its name (rule L1). Immutable, so thread-safe.
+/// the public half. So a worker that has seen an incarnation in a list knows whose signature to ask
+/// for, and no other process can say a hello in its name (rule L1). Immutable, so thread-safe.
 class WorkerKey {
  public:
   /// Draws one. Throws RpcError kInternal where the system has no random numbers.

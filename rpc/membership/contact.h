@@ -5,7 +5,7 @@
 
 namespace sinew::internal {
 
-/// Where somebody of the job is to be asked.
+/// Where a process of the job can be asked.
 struct Contact {
   /// Of a place that anybody may hold: a certificate must cover the address.
   static Contact at(std::string address) { return {std::move(address), "", ""}; }

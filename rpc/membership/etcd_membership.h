@@ -17,7 +17,7 @@ namespace sinew::internal {
 /// kInvalidArgument names the part that is wrong; kUnimplemented: this build has no etcd.
 absl::Status read_etcd_url(absl::string_view url, Rendezvous& rendezvous);
 
-/// How a worker uses etcd, beside what `options` say.
+/// How a worker uses etcd, in addition to what `options` say.
 struct EtcdUse {
   /// A member that etcd has not heard for so long is lost. Rounded up to seconds, two at least.
   std::chrono::nanoseconds lease = std::chrono::seconds(15);
@@ -30,9 +30,9 @@ struct EtcdUse {
   EnvironmentReader environment = process_environment();
 };
 
-/// The list of members, and gathers, at etcd: any process of the job may die. While etcd is away
-/// nobody joins, is missed or meets; calls go on. kInvalidArgument, kPermissionDenied: how it is to
-/// be used; kUnimplemented: this build has no etcd.
+/// The list of members, and gathers, at etcd: any process of the job may die. While etcd is away no
+/// worker joins, is taken for lost or meets others; calls go on. kInvalidArgument,
+/// kPermissionDenied: how it is to be used; kUnimplemented: this build has no etcd.
 absl::StatusOr<StartRegistry> etcd_registry(const MembershipOptions& options, const EtcdUse& use);
 
 }  // namespace sinew::internal

@@ -47,7 +47,7 @@ absl::Status check_file(const std::string& path, const struct stat& about) {
         S_ISLNK(about.st_mode) ? " (the one that it leads to)" : ""));
   }
   if (about.st_uid != ::geteuid() && about.st_uid != 0) {
-    // A server of NFS may make root's files those of nobody.
+    // An NFS server may map root's files to an anonymous user.
     return absl::PermissionDeniedError(absl::StrCat(
         subject, "belongs to user ", about.st_uid, ", and this process runs as user ", ::geteuid(),
         "; name another file, in a folder where what this process creates is its own"));
@@ -62,12 +62,12 @@ absl::Status check_file(const std::string& path, const struct stat& about) {
   return absl::OkStatus();
 }
 
-// Group-writable folders are taken, of whichever group: a group that shares a folder is how jobs
-// of several hosts and users come to one, and where each user has a group of his own all folders
-// are made so. Whoever made it trusts the group. What its members could do there is to remove files
-// or to put their own in the place, which are refused as those of another user, so a job may fail
-// to start but its workers do not go astray. Everybody is not trusted with that either, but for
-// folders like /tmp, where the sticky bit keeps files to their owners.
+// Group-writable folders are taken, of whichever group: jobs of several hosts and users share a
+// folder by a group, and where each user has a group of his own all folders are made so. The owner
+// of the folder trusts the group. Its members could remove files, or put their own in the place.
+// Those are refused as files of another user, so a job may fail to start, but its workers are not
+// misled. Folders that all users may write are refused, except those like /tmp, where the sticky
+// bit keeps files to their owners.
 absl::Status check_folder(const std::string& path, const struct stat& about) {
   if ((about.st_mode & S_IWOTH) == 0 || (about.st_mode & S_ISVTX) != 0) return absl::OkStatus();
   return absl::PermissionDeniedError(

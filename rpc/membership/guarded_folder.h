@@ -12,12 +12,12 @@ namespace sinew::internal {
 /// A folder that others may use too, in which this process keeps files of its own.
 ///
 /// A file is taken only if it is a regular one, belongs to the user of this process or to root, and
-/// nobody else may write it. Symbolic links are not followed, so that nobody leads this process to
-/// another of its files. What is opened is checked, not what the name stood for a moment before,
-/// and all names are looked up in the folder that was opened.
+/// no other user may write it. Symbolic links are not followed, so that no other user leads this
+/// process to another of its files. What is opened is checked, not what the name stood for a moment
+/// before, and all names are looked up in the folder that was opened.
 ///
 /// Errors name the path, what is wrong with it and what to do: kInvalidArgument when another path
-/// is needed, kPermissionDenied when somebody else may write there, kUnavailable otherwise.
+/// is needed, kPermissionDenied when another user may write there, kUnavailable otherwise.
 ///
 /// Functions use the file system, so they may block. Not thread-safe.
 class GuardedFolder {

@@ -17,7 +17,7 @@ using std::chrono::nanoseconds;
 
 // Until it is known who of two is out.
 constexpr nanoseconds kJudgingTime = std::chrono::seconds(3);
-// For the last word to whoever holds the list.
+// For the goodbye to the registrar.
 constexpr nanoseconds kEndTime = std::chrono::milliseconds(500);
 // What is longer has no end.
 constexpr nanoseconds kLongestGather = std::chrono::hours(24 * 365);
@@ -133,11 +133,11 @@ void Membership::on_state(MembershipState state, const absl::Status& why) {
     case MembershipState::kJoining:
       return;
     case MembershipState::kMember:
-      if (was_away) options_.on_warning("whoever holds the list of members answers again");
+      if (was_away) options_.on_warning("the registrar answers again");
       return on_in();
     case MembershipState::kSuspected:
       return options_.on_warning(
-          absl::StrCat("nobody can join or be missed for now: ", why.message()));
+          absl::StrCat("no worker can join or be evicted for now: ", why.message()));
     case MembershipState::kEvicted:
       options_.on_removed(why);
       left_.try_set_value();
@@ -339,7 +339,8 @@ Future<Membership::Values> Membership::gather(const Turn& turn, Values names,
     MutexLock lock(mutex_);
     gatherings_[key] = {key, names, Clock::system().now()};
   }
-  // After what has been told of this worker before: whoever hears of an end may ask why.
+  // After earlier events of this worker were delivered: a caller that is told of an end may ask
+  // why.
   registry->gather(key, std::move(names), given(value), std::min(timeout, kLongestGather),
                    [weak = weak_from_this(), own, turn, key](absl::StatusOr<Values> came) {
                      const auto membership = weak.lock();

@@ -48,7 +48,7 @@ struct MembershipOptions {
   /// The others have taken this worker off the list: they believe that it is dead. It must not go
   /// on.
   std::function<void(const absl::Status& reason)> on_removed;
-  /// Things that somebody should know and that stop nothing, for the log.
+  /// Warnings for the log; the work goes on.
   std::function<void(const std::string& warning)> on_warning;
 };
 
@@ -69,29 +69,29 @@ class Membership final : public std::enable_shared_from_this<Membership> {
              Scheduler& scheduler);
   ~Membership() { close(); }
 
-  /// Done when this worker is a member and the directory has everybody. Call it once, when the
+  /// Done when this worker is a member and the directory has all members. Call it once, when the
   /// worker accepts. kDeadlineExceeded names the missing ranks, or what was tried in vain;
   /// kAlreadyExists, kFailedPrecondition (another job, another kind of world), kInvalidArgument:
   /// refused; kPermissionDenied, kUnauthenticated.
   Future<void> join_async();
-  /// Tells whoever holds the list, within some seconds; this worker is out in any case.
+  /// Tells the registrar, within some seconds; this worker has left in any case.
   Future<void> leave_async();
-  /// This worker has ended, whether or not it has left: nobody is to take it for a member. Blocks
-  /// for half a second at most.
+  /// This worker has ended, whether or not it has left: it is no member any more. Blocks for half a
+  /// second at most.
   void close();
 
   MembershipState state() const;
-  /// Why nobody holds the list, as was known last.
+  /// Why the registrar is away, as was known last.
   std::string absence() const;
   /// This worker, with the rank that it was given.
   WorkerInfo self() const;
-  /// Of a fixed world, by rank: who had it when this worker came in. Empty in open membership.
+  /// Of a fixed world, by rank: which worker had it when this one joined. Empty in open membership.
   std::vector<std::string> world_names() const;
-  /// The member of the lowest rank, with whom all others keep a lease; no name before this worker
+  /// The member of the lowest rank, with which all others keep a lease; no name before this worker
   /// has joined.
   WorkerInfo coordinator() const;
 
-  /// The link with that incarnation has ended for good. `has_ended`: so has its process, for
+  /// The link with that incarnation has ended permanently. `has_ended`: so has its process, for
   /// certain. `reason`: for others.
   void on_worker_lost(const WorkerInfo& worker, bool has_ended, std::string reason);
   /// A member does not answer, or has ended the link: it is lost, or this worker is. Finds out
@@ -103,17 +103,17 @@ class Membership final : public std::enable_shared_from_this<Membership> {
   /// All of them must make the same calls on a set of names in the same order; calls on different
   /// sets do not meet, and several may be under way at once, from any threads. Who they are is
   /// settled when this returns: the n-th call on a set here meets the n-th call there, counted anew
-  /// when a member is replaced by a new incarnation. Nobody ever gets a part of the values; what
-  /// all have come to is complete, whoever leaves or is lost then.
+  /// when a member is replaced by a new incarnation. No worker ever gets only a part of the values.
+  /// A call that all have made is complete, even if a worker leaves or is lost then.
   ///
   /// kInvalidArgument: no names, or without this worker; kNotFound: a name is no member, nor was
-  /// lately; kUnavailable: a member was lost or has left before it came, by name, or nobody holds
-  /// the list at the moment (registry::is_away()): such a call does not count; kDeadlineExceeded:
-  /// names those that had not come.
+  /// lately; kUnavailable: a member was lost or has left before it made the call, by name, or the
+  /// registrar is away at the moment (registry::is_away()): such a call does not count;
+  /// kDeadlineExceeded: names those that had not called.
   Future<Values> all_gather_async(const std::vector<std::string>& names, std::string value,
                                   std::chrono::nanoseconds timeout);
   /// The same of all who are members when it completes: names of others have the empty string. It
-  /// goes on while nobody holds the list, for 20 leases.
+  /// goes on while the registrar is away, for 20 leases.
   Future<Values> gather_from_job_async(const std::vector<std::string>& names, std::string value,
                                        std::chrono::nanoseconds timeout);
   /// Ends all gathers in which this worker takes part, with that. Done when they have ended.
@@ -175,8 +175,8 @@ class Membership final : public std::enable_shared_from_this<Membership> {
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   MembershipState state_ ABSL_GUARDED_BY(mutex_) = MembershipState::kJoining;
   std::string absence_ ABSL_GUARDED_BY(mutex_);
-  /// As they have come: one that may still come back to a registrar has had its name and rank
-  /// before whoever has them now.
+  /// In the order of arrival: one that may still return to a registrar had its name and rank before
+  /// the current holder.
   std::vector<Member> members_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> world_names_ ABSL_GUARDED_BY(mutex_);
   // The latest last.

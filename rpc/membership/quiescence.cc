@@ -64,7 +64,8 @@ class Quiescence : public std::enable_shared_from_this<Quiescence> {
   }
 
  private:
-  // All workers get the same rounds, so all decide the same and nobody waits for one that has left.
+  // All workers get the same rounds, so all decide the same and no worker waits for one that has
+  // left.
   void on_round(const Round& round) {
     const bool is_quiet = std::all_of(round.begin(), round.end(), [](const std::string& text) {
       const std::optional<CallCounts> counts = parse_counts(text);

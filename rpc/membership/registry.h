@@ -27,7 +27,7 @@ class Registry {
   struct Listener {
     /// From kMember on.
     std::function<void(const registry::MemberNews&)> on_member;
-    /// kSuspected: whoever holds the list does not answer. A join that failed ends in kLeft.
+    /// kSuspected: the registrar does not answer. A join that failed ends in kLeft.
     std::function<void(MembershipState, const absl::Status&)> on_state;
   };
   struct View {
@@ -35,7 +35,7 @@ class Registry {
     /// With this worker, by incarnation.
     std::vector<registry::Record> members;
     JobInstance instance;
-    /// Of a fixed world, by rank: who had it when all had come.
+    /// Of a fixed world, by rank: which worker had it when all had joined.
     std::vector<std::string> world_names;
   };
 
@@ -50,12 +50,12 @@ class Registry {
   /// Asks whether this worker is in still. `then` runs once that is known, and told if it is not,
   /// or when `patience` is over.
   virtual void when_sure(Time patience, std::function<void()> then) = 0;
-  /// This worker's link with that member has ended for good. `has_ended`: so has its process, for
-  /// certain.
+  /// This worker's link with that member has ended permanently. `has_ended`: so has its process,
+  /// for certain.
   virtual void report_lost(Incarnation member, std::string reason, bool has_ended) = 0;
 
   /// Values in the order of the sorted names; no names: of all who are members when it completes.
-  /// While nobody holds the list the former fail at once (is_away()), the latter after 20 leases.
+  /// While the registrar is away the former fail at once (is_away()), the latter after 20 leases.
   virtual void gather(const std::string& key, std::vector<std::string> names, std::string value,
                       Time timeout, OnGathered then) = 0;
   /// Ends those that name that worker here, with `why`.

@@ -127,8 +127,8 @@ absl::Status check_seed(const std::string& seed, const std::vector<std::string>&
   }
   if (absl::EndsWith(seed, ":0")) {
     return InvalidArgumentError(absl::StrCat("the rendezvous address ", internal::quoted(seed),
-                                             " is one of several and has port 0, which nobody can "
-                                             "find; write the port"));
+                                             " is one of several and has port 0, which no worker "
+                                             "can find; write the port"));
   }
   return absl::OkStatus();
 }

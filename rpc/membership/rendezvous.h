@@ -35,7 +35,7 @@ struct Rendezvous {
   int rank = -1;
   /// 0: open membership, workers come and go.
   int world_size = 0;
-  /// This worker begins the job if nobody has.
+  /// This worker begins the job if no other one has.
   bool founds = false;
 };
 
@@ -51,16 +51,15 @@ absl::StatusOr<Rendezvous> parse_rendezvous(
 namespace internal {
 
 /// Whether the worker with that place founds the job. Unset: kAlways in open membership over a
-/// file, at etcd or within a process, where there is one place to meet that nobody can mistake;
-/// kRankZero otherwise. kInvalidArgument for kAlways in a fixed world, which its rank 0 alone
-/// founds.
+/// file, at etcd or within a process, where there is exactly one place to meet; kRankZero
+/// otherwise. kInvalidArgument for kAlways in a fixed world, which its rank 0 alone founds.
 absl::StatusOr<bool> founds_job(const Rendezvous& rendezvous, std::optional<FoundJob> found_job);
 
 /// The seeds as Transport::connect() takes them; none for kFile.
 std::vector<std::string> dial_addresses(const Rendezvous& rendezvous);
 
-/// For texts of joins that fail: that a seed is loopback, as written, where nobody from another
-/// machine comes; empty where none is.
+/// For texts of joins that fail: that a seed is loopback, as written, which other machines cannot
+/// reach; empty where none is.
 std::string loopback_hint(const Rendezvous& rendezvous);
 
 }  // namespace internal

@@ -14,7 +14,7 @@ constexpr std::size_t kDigestBytes = 32;
 
 using Digest = std::array<char, kDigestBytes>;
 
-/// Bytes that nobody can foresee.
+/// Bytes that cannot be predicted.
 std::string new_challenge();
 
 /// What the end with this hello shows when it is challenged: SHA256(challenge, hello).

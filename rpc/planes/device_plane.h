@@ -27,8 +27,8 @@ struct DeviceBuffer {
 };
 
 /// Moves the tensors of messages from devices of this worker straight to devices of others, while
-/// the messages themselves go by gRPC. A plane may fail at any time: whoever offers keeps the bytes
-/// until the end is reported and has another road for them. Thread-safe.
+/// the messages themselves go by gRPC. A plane may fail at any time: the sender of an offer keeps
+/// the bytes until the end is reported, and has another way to send them. Thread-safe.
 class DevicePlane {
  public:
   /// Runs once, on a thread of the plane; it must not block and must not run user code. OK: all
@@ -47,10 +47,10 @@ class DevicePlane {
 
   /// Announces `buffers`, all of one device, to `peer`'s device `to_device`. The returned ticket,
   /// never 0, goes with the message. The buffers stay alive and unchanged until `on_end`. An offer
-  /// that nobody accepts ends with the peer, with withdraw(), or at the plane's deadline.
+  /// that is not accepted ends with the peer, with withdraw(), or at the plane's deadline.
   virtual std::uint64_t offer(const WorkerInfo& peer, int to_device,
                               std::vector<DeviceBuffer> buffers, OnEnd on_end) = 0;
-  /// The message of `ticket` will not be sent, or nobody waits for it any more: ends the offer with
+  /// The message of `ticket` will not be sent, or is not waited for any more: ends the offer with
   /// kCancelled unless the transfer has begun.
   virtual void withdraw(const WorkerInfo& peer, std::uint64_t ticket) = 0;
 
@@ -63,7 +63,7 @@ class DevicePlane {
   /// A message of the plane at `peer`, each once and in the order of sending. Hostile until
   /// checked.
   virtual void on_message(const WorkerInfo& peer, const std::string& message) = 0;
-  /// `peer` is out of use for ever.
+  /// `peer` is out of use permanently.
   virtual void on_peer_lost(const WorkerInfo& peer) = 0;
 
   /// Adds what it has carried and what went wrong, by names of its own; for Worker::counters().

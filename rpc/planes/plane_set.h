@@ -109,7 +109,7 @@ class PlaneSet {
   ConnectionEnds ends_;
   std::weak_ptr<void> owner_;
   OnAnswer on_answer_;
-  // Whoever comes second waits for the first: an end's challenges leave before its proofs.
+  // The second caller waits for the first: an end's challenges leave before its proofs.
   std::once_flag begun_;
   mutable Mutex mutex_;
   bool prepared_ ABSL_GUARDED_BY(mutex_) = false;

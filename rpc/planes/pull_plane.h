@@ -35,7 +35,7 @@ struct ConnectionEnds {
 };
 
 /// One connection's end of a way for a receiver to fetch payloads out of its peer's memory by
-/// itself, beside the streams of the connection. Thread-safe.
+/// itself, outside of the streams of the connection. Thread-safe.
 ///
 /// Both ends make one when either wants planes, and each proves to the other that its memory can
 /// be fetched from: an end sends challenge(), the other one answers with prove(), and when verify()
@@ -87,7 +87,7 @@ class PullPlane {
   virtual std::uint32_t number() const = 0;
   /// For texts.
   virtual absl::string_view name() const = 0;
-  /// A proof is bound to `ends`, so that nobody can pass off somebody else's as his own.
+  /// A proof is bound to `ends`, so that no process can use the proof of another one as its own.
   virtual std::unique_ptr<PullLink> open(ConnectionEnds ends) = 0;
 };
 

@@ -65,7 +65,8 @@ bool set_serial(X509* certificate) {
 }
 
 bool set_common_name(X509_NAME* name, const std::string& text) {
-  // That of X.509 has 64 characters; whoever reads certificates goes by the other names.
+  // A common name of X.509 has at most 64 characters; certificates are verified by the alternative
+  // names.
   const std::string cut = text.substr(0, 64);
   return X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8,
                                     reinterpret_cast<const unsigned char*>(cut.data()),
@@ -80,7 +81,7 @@ bool add_extension(X509* certificate, X509* issuer, int id, const std::string& v
   return extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1;
 }
 
-// So that two authorities of one job have two names: whoever verifies looks for names.
+// So that two authorities of one job have two names: a verifier looks for the name of the issuer.
 std::string tag_of(const EVP_PKEY* key) {
   unsigned char* bytes = nullptr;
   const int size = i2d_PUBKEY(key, &bytes);

@@ -22,7 +22,7 @@ class Authority {
   static absl::StatusOr<Authority> make(const std::string& job, int days);
   /// Both in PEM. kInvalidArgument: they are not, or do not belong together, or it names no job.
   static absl::StatusOr<Authority> load(const std::string& certificate, const std::string& key);
-  /// The same one for everybody who knows the token of the job (Ed25519 by HMAC-SHA256 of it).
+  /// The same one for all that know the token of the job (Ed25519 by HMAC-SHA256 of it).
   static absl::StatusOr<Authority> of_token(const std::string& token, const std::string& job);
 
   struct Subject {

@@ -215,7 +215,7 @@ absl::StatusOr<Credentials> Credentials::for_worker(const std::string& token,
                                                     const std::string& job,
                                                     const std::string& worker,
                                                     const std::vector<std::string>& hosts) {
-  // As long as a job may take; whoever starts again makes another one.
+  // As long as a job may take; each start makes another one.
   constexpr int kDays = 3650;
   const absl::StatusOr<internal::Authority> authority = internal::Authority::of_token(token, job);
   if (!authority.ok()) return authority.status();

@@ -45,8 +45,8 @@ class Credentials {
   /// No encryption and no proof of identity; loopback addresses only. Starting on or connecting to
   /// any other address fails with kPermissionDenied.
   static Credentials insecure();
-  /// No encryption and no proof of identity, on any address: whoever reaches the port can call
-  /// every method.
+  /// No encryption and no proof of identity, on any address: every process that reaches the port
+  /// can call every method.
   static Credentials insecure_on_any_network();
   /// TLS in which the accepting side shows its certificate. Callers stay anonymous.
   static Credentials tls(TlsFiles files);

@@ -12,8 +12,8 @@ namespace sinew::internal {
 
 /// Streams of one connection that do not wait for each other. Frames of one lane arrive in the
 /// order in which they were sent, with one exception: a frame whose payloads are large enough to
-/// travel beside the lane (inside the transport, so that they hold nothing up) arrives when they
-/// are complete, and smaller frames that were sent after it may come first.
+/// travel outside of the lane (inside the transport, so that they hold nothing up) arrives when
+/// they are complete, and smaller frames that were sent after it may come first.
 enum class Lane : std::uint8_t { kControl = 0, kCalls = 1 };
 constexpr int kLaneCount = 2;
 
@@ -21,12 +21,13 @@ constexpr int kLaneCount = 2;
 constexpr std::size_t kMaxHeaderBytes = std::size_t{16} << 10;
 
 /// What a transport moves: the bytes of an envelope and of a header, which it does not read, and
-/// payloads beside them. Any of them may be empty.
+/// payloads in addition to them. Any of them may be empty.
 struct Frame {
   std::string envelope;
   std::vector<absl::Cord> payloads;
   /// What the layer above keeps about the frame, at most kMaxHeaderBytes. Unlike the rest it never
-  /// travels beside the lane: ConnectionHandler::on_announced() sees it before the payloads come.
+  /// travels outside of the lane: ConnectionHandler::on_announced() sees it before the payloads
+  /// come.
   HeaderBytes header;
   /// A hint of the sender: others are on their way, so this one need not leave before its thread
   /// waits for something, or a millisecond has passed.

@@ -12,7 +12,7 @@ namespace sinew::internal {
 // network of 64 bits of IPv6 (of which one stranger has all addresses), or this user's own
 // processes on this host.
 
-/// Whoever came through a Unix socket: see local_socket.h.
+/// Clients that connected through a Unix socket: see local_socket.h.
 inline constexpr char kOwnUser[] = "unix";
 
 /// `peer` is what gRPC calls the other end.

@@ -68,7 +68,7 @@ class Connection {
   /// The process at the other end, where the kernel has vouched that it is that; null otherwise,
   /// and until it has. Also after the connection is down.
   virtual std::shared_ptr<const ProcessHold> remote_process() const { return nullptr; }
-  /// Ways beside the streams for large payloads, and whether they work, for people.
+  /// Ways outside of the streams for large payloads, and whether they work, as texts.
   virtual std::vector<std::string> planes() const { return {}; }
 };
 
@@ -82,26 +82,28 @@ class ConnectionHandler {
   virtual void on_up(const std::shared_ptr<Connection>& connection) = 0;
   virtual void on_frames(const std::shared_ptr<Connection>& connection, Lane lane,
                          std::vector<Frame> frames) = 0;
-  /// A frame has been read whose payloads (or envelope) are large enough to travel beside the lane;
-  /// on_frames follows when they are complete. Nothing has been granted, fetched or allocated for
-  /// them so far, and nothing is kept of them if this returns an error. kResourceExhausted: on_lost
-  /// follows with it. Any other: the connection goes down with it.
-  /// `size_bytes` is Frame::size_bytes() of the whole frame. Frames that were sent before this one
-  /// may be delivered after this call.
+  /// A frame has been read whose payloads (or envelope) are large enough to travel outside of the
+  /// lane; on_frames follows when they are complete.
+  ///
+  /// Nothing has been granted, fetched or allocated for them so far, and nothing is kept of them if
+  /// this returns an error. kResourceExhausted: on_lost follows with it. Any other: the connection
+  /// goes down with it. `size_bytes` is Frame::size_bytes() of the whole frame. Frames that were
+  /// sent before this one may be delivered after this call.
   virtual absl::Status on_announced(const std::shared_ptr<Connection>& connection, Lane lane,
                                     absl::string_view header, std::uint64_t size_bytes,
                                     std::size_t payloads);
   /// Whether the other end may send ahead of its announcements as much as the transport allows.
-  /// False: little, and it is not read from until it has announced what has come.
+  /// False: little, and it is not read from until it has announced what has arrived.
   virtual bool may_send_ahead() const { return true; }
   /// A frame that was announced does not come, since there is no room for it here: in place of
   /// on_frames. What was sent of it has been read and dropped; the connection is as it was.
-  /// `size_bytes` and `payloads` as with on_announced. May run beside the other callbacks.
+  /// `size_bytes` and `payloads` as with on_announced. May run at the same time as the other
+  /// callbacks.
   virtual void on_lost(const std::shared_ptr<Connection>& connection, Lane lane,
                        absl::string_view header, std::uint64_t size_bytes, std::size_t payloads,
                        const absl::Status& reason);
   /// `reason` is never OK. kUnavailable: broken, worth another try. kNotFound: the address refuses
-  /// connections, or somebody else answers there: the peer is gone. kPermissionDenied,
+  /// connections, or another process answers there: the peer is gone. kPermissionDenied,
   /// kUnauthenticated: refused, final. kCancelled: closed from here.
   virtual void on_down(const std::shared_ptr<Connection>& connection,
                        const absl::Status& reason) = 0;
@@ -123,7 +125,7 @@ class Acceptor {
 };
 
 /// A request of a client that is no worker: one call and its one answer, both serialised Call/Reply
-/// messages with payloads beside them (see CallRequest and CallResponse in protos/sinew/rpc.proto).
+/// messages with separate payloads (see CallRequest and CallResponse in protos/sinew/rpc.proto).
 class UnaryCall {
  public:
   /// Keys may come several times. Those that end in "-bin" have any bytes as their values, others
@@ -132,7 +134,7 @@ class UnaryCall {
 
   virtual ~UnaryCall() = default;
   virtual const AuthenticatedPeer& remote() const = 0;
-  /// What the client said beside its request, at most 8 KiB.
+  /// What the client said in addition to its request, at most 8 KiB.
   virtual const Metadata& metadata() const = 0;
   /// Serialised sinew.proto.Call.
   virtual Frame& request() = 0;

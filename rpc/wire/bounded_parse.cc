@@ -39,11 +39,11 @@ class PartCounter {
     while (const std::uint32_t tag = in_.ReadTag()) {
       if (absl::Status walked = field(type, tag, depth); !walked.ok()) return walked;
       if (parts_ > kMaxMessageParts) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("the message has more than ", kMaxMessageParts,
-                         " values, texts and other parts beside its tensors: pass long lists of "
-                         "numbers as vectors of integers or reals, which travel packed as one "
-                         "part, and bulk data as tensors"));
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "the message has more than ", kMaxMessageParts,
+            " values, texts and other parts apart from its tensors: pass long lists of "
+            "numbers as vectors of integers or reals, which travel packed as one "
+            "part, and bulk data as tensors"));
       }
       if (items_ > kMaxPackedItems) {
         return absl::ResourceExhaustedError(
@@ -64,7 +64,7 @@ class PartCounter {
     const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
     const bool packed = field != nullptr && field->is_packable() &&
                         wire == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
-    // What comes as something else is kept beside the fields, like those that nobody knows.
+    // A field of another wire type is kept with the unknown fields.
     const bool known =
         field != nullptr && (packed || wire == WireFormat::WireTypeForFieldType(field->type()));
     if (!known) {
@@ -80,12 +80,12 @@ class PartCounter {
       case WireFormatLite::WIRETYPE_LENGTH_DELIMITED:
         return delimited(known ? field : nullptr, packed, depth);
       default:
-        // Groups: nobody sends them, and what is in one would have to be walked as well.
+        // Groups: they are not sent, and what is in one would have to be walked as well.
         return malformed();
     }
   }
 
-  /// `field` is null when nobody knows it.
+  /// `field` is null when it is unknown.
   absl::Status delimited(const FieldDescriptor* field, bool packed, int depth) {
     int size = 0;
     if (!in_.ReadVarintSizeAsInt(&size) || size < 0 || size > left()) return malformed();

@@ -15,8 +15,8 @@ namespace sinew::internal {
 // What a parser of Protocol Buffers makes of bytes takes many times their memory: a null value is
 // two bytes on the wire and forty beyond. So the parts are counted before anything is made of them.
 
-/// Messages within a message, and texts and byte strings, and fields that nobody here knows. A
-/// value is a part, and so is the text, list or tensor in it.
+/// Messages within a message, and texts and byte strings, and unknown fields. A value is a part,
+/// and so is the text, list or tensor in it.
 constexpr std::size_t kMaxMessageParts = std::size_t{1} << 20;
 /// Items of packed lists, and other repeated numbers.
 constexpr std::size_t kMaxPackedItems = std::size_t{16} << 20;

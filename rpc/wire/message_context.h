@@ -72,8 +72,8 @@ class DeviceRoad {
                        const at::Tensor& dense) = 0;
 };
 
-/// Collects what stands beside the envelope while one message is written. Not thread-safe; lives as
-/// long as the writing of one message.
+/// Collects what a message has in addition to its envelope, while it is written. Not thread-safe;
+/// lives as long as the writing of one message.
 class EncodeContext {
  public:
   explicit EncodeContext(MessageRoute* route = nullptr) : route_(route) {}
@@ -89,10 +89,10 @@ class EncodeContext {
   /// What is being written, for texts: "a call of app::f to worker 'b'". Empty: unknown.
   std::string describe() const { return describe_ == nullptr ? std::string() : describe_(); }
   void set_describe(std::function<std::string()> describe) { describe_ = std::move(describe); }
-  /// Null when nobody follows gradients. The hook outlives this.
+  /// Null when gradients are not followed. The hook outlives this.
   TensorHook* tensor_hook() const { return tensor_hook_; }
   void set_tensor_hook(TensorHook* hook) { tensor_hook_ = hook; }
-  /// A tensor that requires a gradient was written while nobody followed gradients.
+  /// A tensor that requires a gradient was written while gradients were not followed.
   bool has_unfollowed_gradient() const { return has_unfollowed_gradient_; }
   void note_unfollowed_gradient() { has_unfollowed_gradient_ = true; }
   /// Null when only tensors in host memory can be written. Set only with a route.
@@ -118,8 +118,8 @@ struct DecodeLimits {
   std::size_t max_tensor_dims = 64;
 };
 
-/// What stands beside the envelope while one received message is read, and the counts that its
-/// limits are checked against. Not thread-safe.
+/// What a received message has in addition to its envelope, while it is read, and the counts that
+/// its limits are checked against. Not thread-safe.
 class DecodeContext {
  public:
   explicit DecodeContext(std::vector<absl::Cord> payloads, MessageRoute* route = nullptr,
@@ -130,7 +130,7 @@ class DecodeContext {
         payload_taken_(payloads_.size()) {}
 
   const DecodeLimits& limits() const { return limits_; }
-  /// Null when there is no such payload, or somebody took it: each belongs to one tensor.
+  /// Null when there is no such payload, or it was taken: each belongs to one tensor.
   const absl::Cord* payload(std::uint32_t number) const {
     return number < payloads_.size() && !payload_taken_[number] ? &payloads_[number] : nullptr;
   }

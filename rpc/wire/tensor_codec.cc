@@ -186,7 +186,7 @@ at::Tensor tensor_in(std::shared_ptr<ReceiveBlock> block, at::IntArrayRef sizes,
       .set_(storage, 0, sizes, strides);
 }
 
-// Any other byte in a bool is undefined behaviour for whoever reads it.
+// To read any other byte in a bool is undefined behaviour.
 bool are_booleans(const absl::Cord& payload) {
   for (const absl::string_view chunk : payload.Chunks()) {
     if (chunk.find_first_not_of(absl::string_view("\0\1", 2)) != chunk.npos) return false;
@@ -370,7 +370,7 @@ class TensorReader {
       return tensor;
     }
     if (const absl::optional<absl::string_view> flat = payload.TryFlat()) {
-      // It was received into memory that nobody else has.
+      // It was received into memory that has no other holder.
       if (auto block = ReceivePool::of_process().claim(*flat)) {
         return tensor_in(std::move(block), {sizes.data(), sizes.size()}, strides, type);
       }

@@ -20,11 +20,14 @@ class EncodeContext;
 constexpr std::size_t kMinAliasedBytes = 4096;
 
 /// Describes `tensor` in `description`, which must be empty, and adds its elements to the context's
-/// payloads: its own bytes only, however large the storage is. A payload of kMinAliasedBytes or
-/// more refers to the tensor's storage and keeps it alive, so the elements must not change until
-/// the payload is gone; it is a copy where the storage does not own its memory (from_blob without a
-/// deleter), or the elements have gaps, overlap or wait to be conjugated or negated. The elements
-/// of a tensor on a device are copied to the host, unless the context's DeviceRoad takes them.
+/// payloads: its own bytes only, however large the storage is. The elements of a tensor on a device
+/// are copied to the host, unless the context's DeviceRoad takes them.
+///
+/// A payload of kMinAliasedBytes or more refers to the tensor's storage and keeps it alive, so the
+/// elements must not change until the payload is gone. It is a copy where the storage does not own
+/// its memory (from_blob without a deleter), or the elements have gaps, overlap or wait to be
+/// conjugated or negated.
+///
 /// Throws RpcError kInvalidArgument for what does not travel: devices for which the DeviceRoad has
 /// no target, quantized tensors, layouts other than strided and sparse COO, element types that the
 /// format has no number for.
@@ -34,11 +37,13 @@ void encode_tensor_to(const at::Tensor& tensor, const c10::Device& target,
                       proto::Tensor& description, EncodeContext& context);
 
 /// The tensor of a description, with memory of its own: the payload's, if that was received into a
-/// block of the receive pool that nobody else has. Otherwise memory that the payload refers to is
-/// free again when this returns. Takes the payload out of the context. A tensor for a device is on
-/// its way there, ordered before later work of this thread's current stream. Throws RpcError
-/// kInvalidArgument for a description that does not hold together, before anything is allocated, or
-/// kResourceExhausted where it passes the context's limits or the machine's memory.
+/// block of the receive pool that has no other holder. Otherwise memory that the payload refers to
+/// is free again when this returns. Takes the payload out of the context. A tensor for a device is
+/// on its way there, ordered before later work of this thread's current stream.
+///
+/// Throws RpcError kInvalidArgument for a description that does not hold together, before anything
+/// is allocated, or kResourceExhausted where it passes the context's limits or the machine's
+/// memory.
 at::Tensor decode_tensor(const proto::Tensor& description, DecodeContext& context,
                          const ValuePath& path);
 

@@ -78,7 +78,7 @@ ValueKind kind_of(const proto::Value& value) {
   return ValueKind::kNull;
 }
 
-// The type is named behind the last slash; what stands before names a server that nobody asks.
+// The type is named behind the last slash; what is before it names a server that is not asked.
 std::string_view type_name(std::string_view type_url) {
   const std::size_t slash = type_url.rfind('/');
   return slash == std::string_view::npos ? std::string_view() : type_url.substr(slash + 1);

@@ -18,9 +18,9 @@
 namespace sinew::internal {
 namespace {
 
-/// To the coordinator: somebody cannot be reached.
+/// To the coordinator: a peer cannot be reached.
 constexpr std::string_view kAskMethod = "sinew.link.ask";
-/// From the coordinator: somebody wants a connection.
+/// From the coordinator: a worker wants a connection.
 constexpr std::string_view kDialMethod = "sinew.link.dial";
 
 constexpr auto kAskedTime = std::chrono::seconds(2);
@@ -64,7 +64,7 @@ void ConnectRequests::add_methods() {
 
 void ConnectRequests::on_unreached(const WorkerInfo& peer) {
   const WorkerInfo coordinator = core_.coordinator();
-  // A coordinator that has no connection with somebody cannot ask it either.
+  // A coordinator that has no connection with a worker cannot ask it either.
   const bool nobody_to_ask = coordinator.name.empty() || is_same(coordinator, peer) ||
                              is_same(coordinator, core_.self()) || core_.rank_of(peer) < 0;
   if (nobody_to_ask) return tell_link(peer, false);

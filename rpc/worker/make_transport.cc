@@ -65,7 +65,7 @@ absl::StatusOr<StartedTransport> start_inproc(const WorkerOptions& options, Acce
 }
 
 /// The seed that others are reached towards: the first one to which a route leads. In a cluster
-/// that is just starting nobody may know the names yet.
+/// that is just starting the names may not be known yet.
 absl::StatusOr<Towards> route_to_seeds(const WorkerOptions& options, const Rendezvous& rendezvous) {
   const auto gives_up = std::chrono::steady_clock::now() + options.join_timeout;
   for (bool is_first = true;; is_first = false) {
@@ -104,8 +104,8 @@ absl::Status add_ucx(const Credentials& credentials, GrpcTransportOptions& grpc)
   return absl::OkStatus();
 }
 
-// Whoever knows the token may be found anywhere: all certificates are for where the job is looked
-// for.
+// A process that knows the token may be at any address: all certificates are for the addresses
+// where the job is looked for.
 absl::StatusOr<Credentials> credentials_of(const WorkerOptions& options,
                                            const Rendezvous& rendezvous) {
   if (!options.credentials.is_of_job()) return options.credentials;
@@ -145,7 +145,7 @@ absl::Status choose_addresses(const WorkerOptions& options, const Rendezvous& re
   return absl::OkStatus();
 }
 
-/// Where somebody listens so that he is found at the seed.
+/// Where a worker listens so that it is found at the seed.
 std::string listener_of(const WorkerOptions& options, const std::string& seed) {
   if (!is_own_name_on_loopback(seed)) return seed;
   if (!opens_up(options.credentials, seed)) {
@@ -230,7 +230,7 @@ absl::StatusOr<StartedTransport> start_grpc(const WorkerOptions& options,
       not_served.Update(status);
     }
     started.served_seed.clear();
-    // In open membership somebody else may have founded the job, here or on another host.
+    // In open membership another worker may have founded the job, here or on another host.
     if (rendezvous.world_size != 0) return not_served;
   }
   started.transport = make_grpc_transport(std::move(grpc));

@@ -24,7 +24,7 @@ struct StartedTransport {
 
 /// Makes and starts the transport that a worker's options ask for: where it binds and what it
 /// advertises (loopback when the rendezvous is on loopback, otherwise the interface that routes
-/// there). Host names that nobody knows yet are looked up again until `join_timeout` is over.
+/// there). Host names that are not known yet are looked up again until `join_timeout` is over.
 /// Blocks.
 absl::StatusOr<StartedTransport> start_transport(const WorkerOptions& options,
                                                  const Rendezvous& rendezvous, Acceptor* acceptor,

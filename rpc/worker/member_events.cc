@@ -60,7 +60,7 @@ void MemberSubscription::run(const MemberEvent& event) {
     MutexLock lock(mutex_);
     ended = ended_;
   }
-  // By itself, or somebody waits for it.
+  // By itself, or a thread waits for it.
   if (ended) on_member_ = nullptr;
   MutexLock lock(mutex_);
   runs_on_ = std::thread::id();
@@ -97,7 +97,7 @@ bool MemberEvents::add(const std::shared_ptr<MemberSubscription>& subscription) 
 
 void MemberEvents::joined(const WorkerInfo& worker) {
   MutexLock lock(mutex_);
-  // Another thread may know more by now, and has found nobody here.
+  // Another thread may know more by now, and has not found this worker here.
   if (is_lost_(worker) || !known_.emplace(worker.incarnation, Known{worker, false}).second) return;
   publish_locked({MemberEvent::Kind::kJoined, worker, "", {}});
 }

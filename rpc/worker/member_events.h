@@ -57,7 +57,7 @@ class MemberEvents {
   /// False: this worker is evicted, so nothing will be told.
   bool add(const std::shared_ptr<MemberSubscription>& subscription);
 
-  // Whatever concerns nobody who has joined is dropped.
+  // An event of a worker that has not joined is dropped.
   void joined(const WorkerInfo& worker);
   void suspected(const WorkerInfo& worker);
   void trusted(const WorkerInfo& worker);

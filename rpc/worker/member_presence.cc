@@ -49,9 +49,9 @@ std::optional<WorkerInfo> MemberPresence::find(std::string_view name,
 }
 
 std::string MemberPresence::absence(const std::string& name, TimePoint now) const {
-  // Only an incarnation that somebody cannot use is there and yet absent.
+  // Only an incarnation that the caller cannot use is there and yet absent.
   if (present_.find(name) != present_.end()) {
-    return absl::StrCat("worker '", name, "' does not answer, and no other one has come");
+    return absl::StrCat("worker '", name, "' does not answer, and no other one has joined");
   }
   const auto gone = gone_.find(name);
   if (gone != gone_.end()) {

@@ -14,8 +14,8 @@
 
 namespace sinew::internal {
 
-/// Who is there under a name, and what became of whoever was: what MemberEvents tell, by name.
-/// Without a clock or a lock.
+/// Which worker is there under a name, and what became of earlier ones: what MemberEvents tell, by
+/// name. Without a clock or a lock.
 class MemberPresence {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -25,8 +25,8 @@ class MemberPresence {
 
   /// The member of that name, unless it is the incarnation `other_than`.
   std::optional<WorkerInfo> find(std::string_view name, Incarnation other_than) const;
-  /// Why find() finds nobody, for people: that nobody of that name was ever seen, with the nearest
-  /// names that are there, or what became of the last one, and when.
+  /// Why find() finds no worker, as a text: that no worker of that name was ever seen, with the
+  /// nearest names that are there, or what became of the last one, and when.
   std::string absence(const std::string& name, TimePoint now) const;
 
   /// Names of whom it remembers no more than this how they went: the latest.

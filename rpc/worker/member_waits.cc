@@ -39,7 +39,7 @@ Future<WorkerInfo> MemberWaits::wait_async(std::string name, Incarnation other_t
     MutexLock lock(mutex_);
     ended = ended_;
     there = presence_.find(name, other_than);
-    // Whoever has seen a call to it fail waits for the next one.
+    // A caller that has seen a call to it fail waits for the next one.
     if (there.has_value() && is_lost_(*there)) other_than = std::exchange(there, {})->incarnation;
     if (ended.ok() && !there.has_value()) {
       const std::uint64_t number = ++last_number_;

@@ -31,7 +31,7 @@ class MemberWaits : public std::enable_shared_from_this<MemberWaits> {
   /// See WorkerServices::wait_for_member(). Callbacks of the future run on `executor`.
   Future<WorkerInfo> wait_async(std::string name, Incarnation other_than, Clock::TimePoint deadline,
                                 Executor* executor);
-  /// What became of whoever had that name, for people.
+  /// What became of the last worker of that name, as a text.
   std::string absence(const std::string& name);
   /// The worker is out of the job, or ends: all waits fail with `reason`, also later ones. Of
   /// several reasons the first counts.

@@ -19,8 +19,8 @@ namespace sinew::internal {
 class WorkerCore;
 
 /// How one worker comes back once it is evicted: ends it and starts a new one with its options,
-/// when somebody asks for it, or by itself where the options have on_rejoined. Holds neither of the
-/// two. Thread-safe.
+/// when it is asked for, or by itself where the options have on_rejoined. Holds neither of the two.
+/// Thread-safe.
 class Rejoiner final : public std::enable_shared_from_this<Rejoiner>, ProcessLife::Busy {
  public:
   explicit Rejoiner(const WorkerOptions& options)

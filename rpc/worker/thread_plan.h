@@ -21,7 +21,7 @@ std::size_t handler_threads(const WorkerOptions& options, const HostLimits& limi
 int computing_threads(const WorkerOptions& options, const HostLimits& limits, int computing);
 
 /// Has LibTorch compute with so many threads, if it would take one for each CPU; leaves it alone if
-/// somebody has chosen (OMP_NUM_THREADS, at::set_num_threads). OpenMP ends the process when it
+/// a number was chosen (OMP_NUM_THREADS, at::set_num_threads). OpenMP ends the process when it
 /// cannot start a thread. Returns a sentence for the log if something has changed, or "".
 std::string limit_computing_threads(const WorkerOptions& options, const HostLimits& limits);
 

@@ -56,7 +56,7 @@ constexpr auto kGuestsTime = std::chrono::seconds(2);
 // Longer than leaving takes.
 constexpr auto kFarewell = std::chrono::seconds(5);
 
-/// What limits the process, by the names of counters; without what nobody limits.
+/// What limits the process, by the names of counters; without what has no limit.
 void add_limits(const HostLimits& limits, Counters& counters) {
   const auto add = [&counters](const char* name, std::optional<std::uint64_t> limit) {
     constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
@@ -203,8 +203,9 @@ void WorkerCore::say_if_open() const {
   if (is_closed || says_job_token(process_environment())) return;
   static std::once_flag once;
   std::call_once(once, [this] {
-    log(absl::StrCat("job '", options_.job, "' has no token (", kJobToken, "): whoever reaches ",
-                     address_, " can join it and call its methods"));
+    log(absl::StrCat("job '", options_.job, "' has no token (", kJobToken,
+                     "): every process that reaches ", address_,
+                     " can join it and call its methods"));
   });
 }
 
@@ -218,7 +219,8 @@ void WorkerCore::make_membership(Rendezvous rendezvous, const StartedTransport& 
     EtcdUse use;
     use.lease = options_.lease;
     const Credentials& credentials = options_.credentials;
-    // Whoever writes at etcd says who is in the job: links with TLS are no reason to let everybody.
+    // A process that can write at etcd decides who is in the job: links with TLS do not make it
+    // safe to let all write.
     use.trusts_network = !credentials.loopback_only() && !credentials.uses_tls();
     use.encrypted_only = options_.encrypted_only;
     absl::StatusOr<StartRegistry> at_etcd = etcd_registry(options, use);

@@ -68,7 +68,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   Membership& membership() { return *membership_; }
 
   MemberEvents& member_events() { return member_events_; }
-  /// Whom this worker is linked with, and who is lost.
+  /// The links of this worker, and which peers are lost.
   WorkerLinks& links() { return *links_; }
   ConnectRequests& connect_requests() { return *connect_requests_; }
   /// Of this worker's list of members; no name before it has joined.
@@ -170,7 +170,7 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   void build();
   MembershipOptions membership_options(Rendezvous rendezvous);
   void make_membership(Rendezvous rendezvous, const StartedTransport& started);
-  /// For whoever is called.
+  /// Logs once when the job has no token and callers need not prove who they are.
   void say_if_open() const;
   std::vector<std::string> control_methods() const;
   [[noreturn]] void end_start(const absl::Status& why);
@@ -185,7 +185,8 @@ class WorkerCore final : public std::enable_shared_from_this<WorkerCore>, public
   CallTotals call_totals() const;
   CallCounts call_counts() const;
   void keep_leases();
-  // What one has come to the end for, as the others hear it. Who is lost says nothing.
+  // Meets the others at the end. The result is the `purpose` of each; that of a lost worker is
+  // empty.
   Future<std::vector<std::string>> meet_at_end(std::string_view purpose,
                                                std::chrono::nanoseconds timeout);
   template <class T>

@@ -70,7 +70,7 @@ LinkTableOptions WorkerLinks::table_options() const {
 absl::StatusOr<std::shared_ptr<CallLink>> WorkerLinks::link_with(const Member& member) {
   absl::StatusOr<LinkTable::Link> link = table_.find_or_make(member.worker, member.address);
   if (!link.ok()) return link.status();
-  // After it was made: whoever takes the peer for lost notes that before looking for its link.
+  // After it was made: code that takes the peer for lost notes that before it looks for its link.
   absl::Status lost;
   bool left = false;
   {
@@ -138,7 +138,7 @@ void WorkerLinks::remember_locked(const WorkerInfo& worker, const absl::Status& 
 }
 
 void WorkerLinks::on_link_ended(const WorkerInfo& peer, EndedLink link) {
-  // A guest that has gone is nobody's loss.
+  // A guest that has gone is not lost.
   if (peer.rank < 0 && core_.rank_of(peer) < 0) return link.retire(link.reason);
   if (link.cause == Gone::kProcessEnded) return on_judged({peer, std::move(link)});
   judge(peer, std::move(link));
@@ -147,7 +147,7 @@ void WorkerLinks::on_link_ended(const WorkerInfo& peer, EndedLink link) {
 // Nothing can be sent any more. What waits is not told that the other end is lost if it is this
 // one.
 void WorkerLinks::judge(const WorkerInfo& worker, EndedLink link) {
-  // Whoever is out of the two: from here on this worker uses nothing of the other one.
+  // Whichever of the two is evicted: from here on this worker uses nothing of the other one.
   core_.tell_fenced(worker);
   // That it has ended the link is no silence.
   if (link.cause != Gone::kLinkEndedThere) core_.member_events().suspected(worker);
@@ -208,7 +208,7 @@ void WorkerLinks::note_lost(const WorkerInfo& worker, const absl::Status& reason
     is_first = !lost_.contains(worker.incarnation);
     if (is_first) {
       remember_locked(worker, reason);
-      // Whoever knows who is out need not wait for the verdict.
+      // A caller that knows which one is evicted need not wait for the verdict.
       if (!ended.has_value()) ended = find_judged_locked(worker);
       lost_[worker.incarnation].silent = ended.has_value() && ended->cause == Gone::kSilent;
       lost_[worker.incarnation].left = left;
@@ -220,7 +220,7 @@ void WorkerLinks::note_lost(const WorkerInfo& worker, const absl::Status& reason
     const bool is_news = !left && !core_.is_leaving();
     if (is_news && core_.evicted().ok()) core_.log(std::string(reason.message()));
     if (ended.has_value()) ended->retire(reason);
-    // Also one that was made while it was judged; nothing has come of that.
+    // Also one that was made while it was judged; it was of no effect.
     Clock::TimePoint safe_at = end_link(worker, reason, left);
     if (ended.has_value()) safe_at = std::max(safe_at, ended->drop_at);
     if (left || !core_.is_leaving()) {
@@ -248,8 +248,8 @@ Clock::TimePoint WorkerLinks::end_link(const WorkerInfo& worker, const absl::Sta
     link.runner->close(reason);
     return safe_at;
   }
-  // It still waits for the answer to its goodbye, and others may have heard of that before what it
-  // said last has come here. It mostly ends the link itself.
+  // It still waits for the answer to its goodbye, and others may know that before its last messages
+  // have arrived here. It mostly ends the link itself.
   core_.timers().run_at(core_.clock().now() + kLeavingTime,
                         [runner = link.runner, reason] { runner->close(reason); });
   return safe_at;
@@ -349,7 +349,7 @@ void WorkerLinks::deliver_answers(std::chrono::nanoseconds patience) {
       future.wait_for(std::max<std::chrono::nanoseconds>(end - core_.clock().now(),
                                                          std::chrono::nanoseconds(1)));
     } catch (const RpcError&) {
-      // Nobody is there any more to take an answer, or takes it now.
+      // No peer is there any more to take an answer, or takes it now.
     }
   };
   // Answers that are decided become frames: each is one task ahead of this one.

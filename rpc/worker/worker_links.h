@@ -31,8 +31,8 @@ class WorkerCore;
 /// How often peers are asked whether they live, and for how long they need not answer.
 LeaseTerms terms_of(const WorkerOptions& options);
 
-/// Whom one worker is linked with, and who is lost. Whoever asks why a peer was taken for lost
-/// finds here what follows, and in link/link.h what led to it. Thread-safe.
+/// The links of one worker, and which peers are lost. For why a peer was taken for lost: what
+/// follows is here, what led to it is in link/link.h. Thread-safe.
 class WorkerLinks {
  public:
   explicit WorkerLinks(WorkerCore& core);
@@ -114,7 +114,7 @@ class WorkerLinks {
   void drop(const WorkerInfo& worker);
   void judge(const WorkerInfo& worker, EndedLink link);
   void end_judging(std::uint64_t id);
-  // Who is out is known.
+  // It is known which one is evicted.
   void on_judged(const Judged& judged);
 
   WorkerCore& core_;

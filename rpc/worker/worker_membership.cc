@@ -52,9 +52,9 @@ void WorkerCore::on_members_changed(const std::vector<Member>& joined,
   keep_leases();
 }
 
-// Not only those who live: who is lost, all workers learn at different times, and who has come back
-// knows nothing of earlier losses, but they must name the same set. Who has taken a place under
-// another name is in nobody's set but its own, and waits until the others have gone.
+// Not only those that live: workers learn of a loss at different times, and one that has returned
+// knows nothing of earlier losses, but all must name the same set. A worker that has taken a place
+// under another name is only in its own set, and waits until the others have gone.
 std::vector<std::string> WorkerCore::names_of_world() const {
   std::vector<std::string> names = membership_->world_names();
   if (std::find(names.begin(), names.end(), self_.name) != names.end()) return names;

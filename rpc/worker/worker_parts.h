@@ -12,7 +12,7 @@
 
 namespace sinew::internal {
 
-/// What a worker is made of beside what users choose.
+/// What a worker is made of in addition to what users choose.
 struct WorkerParts {
   /// Layers above those of Sinew.
   std::vector<std::function<std::shared_ptr<Extension>(WorkerServices&)>> extensions;

@@ -27,14 +27,14 @@ namespace {
 constexpr auto kAnswersTime = std::chrono::seconds(1);
 // Within which the next gather of a shutdown may begin.
 constexpr auto kBetweenGathers = std::chrono::milliseconds(50);
-// So long a shutdown with others waits for whoever holds the list of members.
+// So long a shutdown with others waits for the registrar.
 constexpr auto kAbsence = std::chrono::milliseconds(1500);
 constexpr auto kStateLook = std::chrono::milliseconds(100);
 // A gather ends by itself at its deadline, and says who has not come.
 constexpr auto kLateAnswer = std::chrono::seconds(2);
-// Once all have come to a shutdown that has no limit of its own.
+// Once all have reached a shutdown that has no limit of its own.
 constexpr auto kDrainTime = std::chrono::seconds(60);
-// Whoever asks a program to end kills it soon after: a container engine after 10 s.
+// A program that is asked to end is killed soon after: by a container engine after 10 s.
 constexpr auto kStopPatience = std::chrono::seconds(8);
 
 // What a worker comes to the end of its job for.
@@ -126,7 +126,7 @@ absl::Status WorkerCore::drain(const ShutdownOptions& options) {
   // The others may have left before this thread knows that they might.
   leaving_.store(true, std::memory_order_release);
   if (!is_alone) {
-    // Nobody leaves before all have got what they waited for.
+    // No worker leaves before all have got what they waited for.
     attempt("left together with the others",
             [&] { wait_for_others(meet(names, "", left()), deadline); });
   }
@@ -191,7 +191,7 @@ void WorkerCore::shutdown(const ShutdownOptions& options) {
   if (!failed.ok()) throw RpcError(failed.code(), std::string(failed.message()));
 }
 
-// One meeting, whoever of this worker's threads waits for it.
+// One meeting, whichever of this worker's threads waits for it.
 Future<std::vector<std::string>> WorkerCore::meet_at_end(std::string_view purpose,
                                                          std::chrono::nanoseconds timeout) {
   const std::vector<std::string> names = names_of_world();
@@ -202,7 +202,7 @@ Future<std::vector<std::string>> WorkerCore::meet_at_end(std::string_view purpos
   return end_meeting_;
 }
 
-// False: nobody has held the list for a while, so that no others can be waited for.
+// False: the registrar has been away for a while, so that no others can be waited for.
 template <class T>
 bool WorkerCore::wait_for_others(const Future<T>& meeting, Clock::TimePoint deadline) {
   meeting.on_done([weak = weak_from_this()](const Future<T>&) {
@@ -233,7 +233,8 @@ bool WorkerCore::wait_for_others(const Future<T>& meeting, Clock::TimePoint dead
 absl::Status WorkerCore::check_job(const std::vector<std::string>& purposes) {
   std::vector<std::string> names = membership_->world_names();
   std::sort(names.begin(), names.end());
-  // Who has a place under another name meets nobody: it knows only that the others have gone.
+  // A worker that has a place under another name meets no other: it knows only that the others have
+  // gone.
   const bool meets = std::binary_search(names.begin(), names.end(), self_.name);
   const bool some_worked = std::find(purposes.begin(), purposes.end(), kWorked) != purposes.end();
   if (!meets || some_worked) return absl::OkStatus();
@@ -244,12 +245,12 @@ absl::Status WorkerCore::check_job(const std::vector<std::string>& purposes) {
   if (lost.empty()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       "worker '", self_.name,
-      "' has nobody left to serve, and the job is not done: ", absl::StrJoin(lost, "; ")));
+      "' has no worker left to serve, and the job is not done: ", absl::StrJoin(lost, "; ")));
 }
 
 void WorkerCore::serve_until_the_end() {
   if (world_size_ == 0) {
-    // Nobody is called so: it ends with this worker, or its eviction.
+    // No worker has that name: it ends with this worker, or its eviction.
     wait_for_member({}, {}, Clock::TimePoint::max()).wait();
     return;
   }
@@ -286,7 +287,8 @@ ServedUntil WorkerCore::serve_until_done() {
       return ServedUntil::kJobIsOver;
     } catch (const RpcError& error) {
       if (const absl::Status out = evicted(); !out.ok()) throw_error(out);
-      // Who was asked with all others may have nobody left to serve before it leaves itself.
+      // A worker that was asked together with all others may have no one left to serve before it
+      // leaves itself.
       const bool was_shut_down = error.code() == ErrorCode::kCancelled && !is_running();
       if (!was_shut_down && !StopSignal::requested()) throw;
     }

@@ -126,9 +126,9 @@ class Ledger {
   Handled handle(const LedgerMessage& message, const WorkerInfo& sender, Time now);
 
   /// This worker can no longer be sure that `worker` counts it among the living: references that it
-  /// owns fail, nothing is sent to it, its later messages are refused, for ever (R7). Idempotent.
-  /// Its forks stay listed here, since it may not have noticed yet and its confirmed forks must not
-  /// lose their values.
+  /// owns fail, nothing is sent to it, its later messages are refused. That is permanent (R7).
+  /// Idempotent. Its forks stay listed here, since it may not have noticed yet and its confirmed
+  /// forks must not lose their values.
   Handled fence(const WorkerInfo& worker, Time now);
 
   /// That process has ended or left, or has surely fenced itself: fence(), and its forks are

@@ -15,7 +15,7 @@ enum class PlantedBug {
   kChildDoneEarly,            // the child frees its parent before the owner listed the child (R2)
   kClaimIgnored,              // a claimed fork still expires
   kParentCheckSkipped,        // the owner lists a child without looking at parent and token (R4)
-  kHolderCheckSkipped,        // the owner obeys a Delete by somebody else (R4)
+  kHolderCheckSkipped,        // the owner obeys a Delete by a worker that is not the holder (R4)
   kLossKeepsForks,            // the forks of a lost worker stay (R7)
   kLostWorkerHeard,           // messages of a lost worker still count (R7)
   kDuplicateDeleteCounted,    // a repeated Delete removes another holder, as a count would (R3)

@@ -35,7 +35,7 @@ struct LedgerOptions {
 struct LedgerCore {
   WorkerInfo self;
   LedgerOptions options;
-  /// Incarnations that ended, for ever (R7). Eight bytes each; never shrinks.
+  /// Incarnations that ended, permanently (R7). Eight bytes each; never shrinks.
   absl::flat_hash_set<Incarnation> lost;
   /// Forks that were received here and ended, or that we promised never to accept.
   TombstoneSet refused;

@@ -112,7 +112,8 @@ class OwnerTable {
     Time expires{0};
   };
 
-  // The sender is part of the key so that nobody can take another child's place in the queue.
+  // The sender is part of the key so that no worker can take the place of another child in the
+  // queue.
   struct ParkingKey {
     ForkId parent;
     ForkId child;

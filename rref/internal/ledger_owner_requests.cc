@@ -162,7 +162,7 @@ absl::StatusOr<Received> OwnerTable::resolve(LedgerCore& core, const ForkRecord&
     admit(core, request, now, actions);
     return received;
   }
-  // A record by somebody who does not hold the parent gets an error and changes nothing (R4).
+  // A record by a worker that does not hold the parent gets an error and changes nothing (R4).
   if (!absl::IsPermissionDenied(status)) refuse(core, request, status, now, actions);
   return status;
 }

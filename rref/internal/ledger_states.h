@@ -24,8 +24,8 @@ enum class UserEvent : std::uint8_t {
   kOwnerLost,
 };
 
-/// What goes with a transition, beside the Delete that is owed whenever a listed fork is not
-/// needed.
+/// What goes with a transition, in addition to the Delete that is owed whenever a listed fork is
+/// not needed.
 struct UserEffects {
   bool confirm = false;     // tell the program that the reference is usable
   bool fail = false;        // tell the program that it failed, and remember why

@@ -18,7 +18,7 @@ class TombstoneSet {
   /// Remembers `fork` until `until`, or longer where it is already remembered for longer.
   void add(const ForkId& fork, Time until);
 
-  /// The same on the word of a peer alone: counted against that peer, and refused (false) from
+  /// The same because a peer alone says so: counted against that peer, and refused (false) from
   /// `limit` on, so that a hostile peer cannot fill the memory.
   bool add_for_peer(const ForkId& fork, Time until, Incarnation peer, std::size_t limit);
 
@@ -35,7 +35,7 @@ class TombstoneSet {
 
   struct Entry {
     Time until{0};
-    Incarnation charged;  // zero: nobody
+    Incarnation charged;  // zero: no peer
   };
 
   void insert(const ForkId& fork, Time until, Incarnation charged);

@@ -115,8 +115,8 @@ void UserTable::add(const ForkId& key, User user) {
 void UserTable::tally(User& user, Fate fate) {
   held_ -= user.held;
   pending_ -= user.pending;
-  // One that is gone is kept only to tell a handle of this program why it is of no use any more:
-  // nobody else knows of it.
+  // One that is gone is kept only to tell a handle of this program why it is of no use any more: no
+  // other worker knows it.
   const bool of_no_use = user.state == UserState::kGone && user.handles > 0;
   user.held = fate == Fate::kStays && !of_no_use;
   user.pending =
@@ -410,7 +410,7 @@ void UserTable::worker_lost(LedgerCore& core, const WorkerInfo& worker, Time now
     user = apply(core, user, UserEvent::kOwnerLost, lost, now, actions);
   }
   for (auto child = children_.begin(); child != children_.end();) {
-    // Towards the lost worker nobody will answer; under a lost owner there is nothing left to keep.
+    // The lost worker will not answer; under a lost owner there is nothing left to keep.
     const bool over = child->second.target.incarnation == worker.incarnation ||
                       users_.at(child->second.parent).owner.incarnation == worker.incarnation;
     child = over ? release_child(core, child, now, actions) : std::next(child);

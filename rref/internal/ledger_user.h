@@ -119,7 +119,7 @@ class UserTable {
   void tally(User& user, Fate fate);
 
   UserMap users_;             // keyed by the public part
-  std::size_t held_ = 0;      // of users_, those that somebody else may know of
+  std::size_t held_ = 0;      // of users_, those that other workers may know
   std::size_t pending_ = 0;   // of these, creating or unconfirmed
   ChildMap children_;         // keyed by the public part
   Schedule<ForkId> overdue_;  // children with a deadline whose receivers were not asked

@@ -67,7 +67,7 @@ class NameSearch {
   Step on_fetched();
   Step on_fetch_failed(const absl::Status& error, Fate fate, TimePoint now);
 
-  /// Nobody need keep a question for longer.
+  /// No request needs to be held for longer.
   static constexpr Duration kMostHold = std::chrono::minutes(1);
   /// Before the deadline the worker is asked what it has instead, for the error.
   static constexpr Duration kMostMargin = std::chrono::seconds(1);

@@ -25,14 +25,14 @@ bool is_in_its_process(const ReferenceManager& manager) {
   return !manager.services().process().is_orphan();
 }
 
-// Nobody remembers why.
+// The reason is no longer stored.
 absl::Status lost_long_ago(const WorkerInfo& owner) {
   return about_peer(absl::UnavailableError(
                         absl::StrFormat("worker '%s' is lost, or has left the job", owner.name)),
                     owner.name);
 }
 
-// Never throws: whoever asks may do so because a call has failed.
+// Never throws: the caller may ask because a call has failed.
 Peer peer_to(const std::weak_ptr<WorkerServices>& weak, const WorkerEnd& end,
              const WorkerInfo& owner) {
   std::shared_ptr<WorkerServices> services = weak.lock();

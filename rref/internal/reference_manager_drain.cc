@@ -44,7 +44,7 @@ std::vector<std::string> ReferenceManager::report_locked() const {
       if (reference.peers.empty()) continue;
       note_type_locked(reference);
     } else if (absl::StartsWith(reference.state, "gone")) {
-      // Of use to nobody, but the program still has handles of it.
+      // It is of no use, but the program still has handles of it.
       const auto found = deleted.find(ledger::public_part(reference.fork));
       if (found != deleted.end()) found->second.local_handles = reference.local_handles;
       continue;

@@ -20,7 +20,7 @@ class TeamArrivals {
   void add(std::size_t which);
   /// Completes with the next one.
   Future<std::size_t> take();
-  /// What was taken last is waited for no more. True: it has come meanwhile.
+  /// What was taken last is not waited for any more. True: it has arrived meanwhile.
   bool give_up(const Future<std::size_t>& taken);
 
  private:

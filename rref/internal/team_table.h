@@ -35,7 +35,7 @@ class TeamTable {
   /// replaces another of its name comes after that one's loss, or stands for it.
   void on_joined(const WorkerInfo& worker, Outputs& outputs);
   void on_lost(const WorkerInfo& worker, const std::string& reason, Outputs& outputs);
-  /// False: nobody waits for that object any more.
+  /// False: that object is not waited for any more.
   bool on_made(Attempt attempt, Outputs& outputs);
   void on_failed(Attempt attempt, const std::string& reason, Time now, Outputs& outputs);
   /// When on_time() is due; Time::max(): it is not.

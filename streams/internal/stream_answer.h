@@ -10,7 +10,7 @@ namespace sinew::internal {
 /// unless one item has more. It is answered once there is an item, or the end: with the number of
 /// the first item, the items, a StreamState, and with kFailed a serialised proto::Error.
 inline constexpr std::string_view kPullMethod = "sinew.stream.pull";
-/// `(binary id) -> null`: nobody reads any more.
+/// `(binary id) -> null`: the reader has stopped.
 inline constexpr std::string_view kStopMethod = "sinew.stream.stop";
 
 /// Behind the items of an answer.

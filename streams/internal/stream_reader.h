@@ -41,7 +41,7 @@ class StreamReader : public std::enable_shared_from_this<StreamReader> {
   /// From so many bytes on an answer is a large one.
   static constexpr std::uint64_t kLargeBytes = std::uint64_t{256} << 10;
 
-  /// The stream `id` of whoever has sent the message that is read.
+  /// The stream `id` of the sender of the message that is read.
   StreamReader(MessageRoute& route, std::string id);
   virtual ~StreamReader();
   StreamReader(const StreamReader&) = delete;
@@ -49,7 +49,7 @@ class StreamReader : public std::enable_shared_from_this<StreamReader> {
 
   /// Once, first. Also follows the cancellation of the call that the stream belongs to.
   void begin(const MessageRoute& route);
-  /// Nobody reads any more; what waits for an item fails with kCancelled.
+  /// The stream is not read any more; what waits for an item fails with kCancelled.
   void stop(const char* why);
 
   // --- Of pulls.

@@ -17,8 +17,8 @@ class StreamReceiver {
   struct Limits {
     /// One pull asks for so many items.
     std::uint64_t items = 1024;
-    /// What is pulled, and what has come and has not been read to its end: answers altogether. They
-    /// bound the reader's memory. Few, so that small items go together.
+    /// The number of answers that are pulled, or have arrived and have not been read to their end.
+    /// It bounds the reader's memory. Few, so that small items go together.
     std::size_t answers = 2;
     /// The same while answers are large: what one takes on its way is not felt then.
     std::size_t large_answers = 8;
@@ -31,7 +31,7 @@ class StreamReceiver {
     std::uint64_t served = 0;
     /// All others who wait are told that it is over, and how.
     bool ends_readers = false;
-    /// The writing end is to be told that nobody reads any more; what was pulled is of no use.
+    /// Tell the writing end that the stream is not read any more; what was pulled is of no use.
     bool stops_writer = false;
   };
 
@@ -42,7 +42,7 @@ class StreamReceiver {
 
   // --- The reader.
 
-  /// Somebody wants the next item, and waits for it unless it is among those that are served.
+  /// The caller wants the next item, and waits for it unless it is among those that are served.
   Outputs want();
   /// It wants no more. The first reason counts. Nothing if it is over.
   Outputs stop(absl::Status why);

@@ -69,7 +69,7 @@ class StreamSender {
   const absl::Status& end() const { return end_.has_value() ? *end_ : stopped_; }
   /// Nothing that either end does has an effect any more.
   bool is_over() const { return !stopped_.ok() || told_; }
-  /// Whether any pull has come.
+  /// Whether any pull has arrived.
   bool was_pulled() const { return was_pulled_; }
   std::uint64_t buffered() const { return sizes_.size(); }
   std::size_t waiting_pulls() const { return pulls_.size(); }

@@ -67,7 +67,7 @@ void StreamSource::stop_unless_pulled() {
     MutexLock lock(mutex_);
     if (rules_.was_pulled()) return;
   }
-  stop(make_error(absl::CancelledError("nobody has read the stream: its reader did not begin")));
+  stop(make_error(absl::CancelledError("the stream was not read: its reader did not begin")));
 }
 
 bool StreamSource::is_stopped() const {

@@ -35,7 +35,7 @@ class StreamItems {
 };
 
 /// The writing end of a stream: the rules (StreamSender) with items, pulls that wait, and those who
-/// wait for room. It is not sent, at first: then nobody pulls. Thread-safe.
+/// wait for room. At first it is not sent, so it is not pulled. Thread-safe.
 class StreamSource : public std::enable_shared_from_this<StreamSource> {
  public:
   explicit StreamSource(StreamSender::Limits limits);
@@ -45,7 +45,7 @@ class StreamSource : public std::enable_shared_from_this<StreamSource> {
 
   // --- The writer.
 
-  /// Completes when there is room for more; fails when nobody reads any more.
+  /// Completes when there is room for more; fails when the stream is not read any more.
   Future<void> room();
   /// Null: that was all. Nothing where it has ended.
   void finish(std::exception_ptr error);
@@ -72,9 +72,9 @@ class StreamSource : public std::enable_shared_from_this<StreamSource> {
   /// Answers a pull, now or when there is something. Throws what is wrong with it.
   void pull(const std::shared_ptr<Invocation>& call, std::uint64_t most_items,
             std::uint64_t most_bytes);
-  /// Nobody reads any more. `why` is thrown at the writer, and told to pulls that wait.
+  /// The stream is not read any more. `why` is thrown at the writer, and told to pulls that wait.
   void stop(std::exception_ptr why);
-  /// As stop(), but only if nobody has pulled yet: then nobody will.
+  /// As stop(), but only if it was never pulled: then it never will be.
   void stop_unless_pulled();
 
  protected:
@@ -134,7 +134,7 @@ class StreamSource : public std::enable_shared_from_this<StreamSource> {
   StreamSender::PullId last_pull_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<StreamSender::PullId, std::shared_ptr<Invocation>> pulls_ ABSL_GUARDED_BY(mutex_);
   std::vector<Promise<void>> waiting_ ABSL_GUARDED_BY(mutex_);
-  // What the rules know as a status: the writer's end, or why nobody reads.
+  // What the rules know as a status: the writer's end, or why the stream is not read.
   std::exception_ptr error_ ABSL_GUARDED_BY(mutex_);
   bool told_over_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -17,7 +17,7 @@
 namespace sinew::internal {
 namespace {
 
-// Whoever knows it, and is the one to whom it was sent, reads: others cannot guess it.
+// A worker that knows it, and to which it was sent, may read. Others cannot guess it.
 std::string random_stream_id() {
   const std::uint64_t words[] = {random_secret(), random_secret()};
   return std::string(reinterpret_cast<const char*>(words), sizeof(words));
@@ -65,7 +65,7 @@ std::string StreamsManager::send(const std::shared_ptr<StreamSource>& source, Me
     const auto entry = streams_.find(id);
     if (entry != streams_.end()) entry->second.deadline_timer = timer;
   }
-  // It is read at once then, also where nobody wants the result any more: so the end is told.
+  // It is read at once then, also where the result is not wanted any more: so the end is told.
   route.carries_reference(
       [weak = weak_from_this(), id, in_reply = route.call() != nullptr](CarrierEnd how) {
         if (const auto self = weak.lock()) self->on_carrier_end(id, how, in_reply);
@@ -84,7 +84,7 @@ void StreamsManager::on_carrier_end(const std::string& id, CarrierEnd how, bool 
     set_timer(services_.clock().now() + wait, id, &StreamsManager::on_carrier_failed);
     return;
   }
-  // A call that has run has read its stream, and let it go. A reply may have come too late.
+  // A call that has run has read its stream, and let it go. A reply may have arrived too late.
   if (!in_reply) return;
   const Timers::TimerId timer =
       set_timer(services_.clock().now() + kTimeToBegin, id, &StreamsManager::on_never_begun);
@@ -135,7 +135,7 @@ void StreamsManager::on_carrier_failed(const std::string& id) {
       is_lost
           ? reader_lost(reader)
           : absl::CancelledError(
-                "nobody reads the stream: the message that carried it failed, or was not sent")));
+                "the stream is not read: the message that carried it failed, or was not sent")));
 }
 
 void StreamsManager::on_never_begun(const std::string& id) {

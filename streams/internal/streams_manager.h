@@ -20,8 +20,8 @@ namespace sinew::internal {
 /// those who read them. Reading ends need no table: what fails a pull ends them. Thread-safe.
 class StreamsManager final : public Extension, public std::enable_shared_from_this<StreamsManager> {
  public:
-  /// Who was sent a stream, and has the message, begins to read within this time or never will: the
-  /// message may have come too late for its call.
+  /// A receiver of a stream that has the message begins to read within this time, or never will:
+  /// the message may have arrived too late for its call.
   static constexpr std::chrono::nanoseconds kTimeToBegin = std::chrono::seconds(30);
 
   /// For the reason of a message that failed to come out.
@@ -61,7 +61,7 @@ class StreamsManager final : public Extension, public std::enable_shared_from_th
 
   static void serve_pull(const std::shared_ptr<Invocation>& call);
   static void serve_stop(const std::shared_ptr<Invocation>& call);
-  /// Throws kNotFound unless it was sent to whoever calls.
+  /// Throws kNotFound unless it was sent to the caller.
   std::shared_ptr<StreamSource> find(const std::string& id, const Invocation& call) const;
   void on_carrier_failed(const std::string& id);
   void on_never_begun(const std::string& id);

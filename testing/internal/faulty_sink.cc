@@ -211,7 +211,7 @@ void FaultySink::keep(const FaultTable::Verdict& verdict, FaultTable::Parcel par
                                 [table = table_, kept = *kept] { table->go_on(kept); });
     }
   } else if (verdict.action == FaultTable::Action::kDrop) {
-    // Nobody waits for it any more.
+    // It is not waited for any more.
     cancellation_.notify([table = table_, kept = *kept] { table->give_up(kept); });
   }
 }

@@ -32,9 +32,8 @@ class StepQueue {
   /// Keeps a message; `call_id` is its caller's number of the call. It goes on at once when
   /// messages do not wait.
   void add(testing::Message message, std::uint64_t call_id, GoOn go_on);
-  /// Those that have come since the last one went on stand behind the older ones, and among
-  /// themselves in an order that does not depend on when each has come: by sender, receiver and
-  /// call.
+  /// Those that have arrived since the last one went on stand behind the older ones. Their order
+  /// among themselves does not depend on when each has arrived: by sender, receiver and call.
   std::vector<testing::Message> list() const;
   /// Lets one go on, if it is still here.
   void let_go(std::uint64_t number, std::optional<FaultTable::Verdict> verdict = std::nullopt);

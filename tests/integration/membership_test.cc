@@ -225,7 +225,7 @@ TEST_F(Membership, MissingRanksAreNamed) {
     c.join_timeout = 5s;
     for (const Outcome& outcome : start_all({a, c})) {
       EXPECT_EQ(outcome.code, ErrorCode::kDeadlineExceeded);
-      EXPECT_THAT(outcome.message, HasSubstr("2 of 4 workers have come; missing ranks: 1, 3"));
+      EXPECT_THAT(outcome.message, HasSubstr("2 of 4 workers have arrived; missing ranks: 1, 3"));
     }
   }
 }
@@ -236,7 +236,7 @@ TEST_F(Membership, RankZeroThatNeverComesIsNamed) {
   b.join_timeout = 500ms;
   const RpcError error = error_of([&] { sinew::init_rpc(b); });
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
-  EXPECT_THAT(error.message(), AllOf(HasSubstr("nobody answered at " + meet.substr(6) + " ("),
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("no answer at " + meet.substr(6) + " ("),
                                      HasSubstr("rank 0 listens there: start it")));
 }
 
@@ -355,7 +355,7 @@ TEST_F(Membership, WhoIsNoFounderFoundsNothing) {
     options.join_timeout = 1500ms;
     const RpcError error = error_of([&] { sinew::init_rpc(options); });
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
-    EXPECT_THAT(error.message(), HasSubstr("whoever founds the job listens there"));
+    EXPECT_THAT(error.message(), HasSubstr("the worker that founds the job listens there"));
   }
   WorkerOptions never = options_of("a", file());
   never.found_job = sinew::FoundJob::kNever;

@@ -75,7 +75,7 @@ TEST_P(Serve, NobodyIsLeftToServe) {
   for (auto* server : {&first, &second}) {
     const RpcError error = error_of([&] { server->get(); });
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
-    EXPECT_THAT(error.message(), HasSubstr("has nobody left to serve"));
+    EXPECT_THAT(error.message(), HasSubstr("has no worker left to serve"));
     EXPECT_THAT(error.message(), HasSubstr("'worker0'"));
   }
   EXPECT_FALSE(worker(1).is_running());

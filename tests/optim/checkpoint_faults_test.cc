@@ -289,9 +289,10 @@ TEST_P(CheckpointFaults, BuffersAndFrozenParametersAreRestored) {
                                      sinew::optim::SgdOptions());
   RpcError error = error_of([&] { without.load("run"); });
   EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
-  EXPECT_THAT(error.message(),
-              HasSubstr("beside the parameters it has the tensors [Float [3], Float [3], Long []], "
-                        "and this optimizer has [] here"));
+  EXPECT_THAT(
+      error.message(),
+      HasSubstr("in addition to the parameters it has the tensors [Float [3], Float [3], Long []], "
+                "and this optimizer has [] here"));
   const auto elsewhere = sinew::make_rref(worker(0), at::ones({1}));
   const auto here = net.remote_buffers().front();
   error = error_of([&] { without.keep({here, elsewhere}); });

@@ -89,7 +89,7 @@ TEST_F(Serving, ALostJobEndsItWithTheReason) {
   for (const int server : {1, 2}) {
     EXPECT_THAT(
         child(server).receive(),
-        AllOf(StartsWith("error UNAVAILABLE"), HasSubstr("has nobody left to serve"),
+        AllOf(StartsWith("error UNAVAILABLE"), HasSubstr("has no worker left to serve"),
               HasSubstr("worker 'w0' was lost"), ::testing::Not(HasSubstr("'w1' was lost"))));
   }
 }

@@ -92,8 +92,7 @@ TEST_F(RegistryClientTest, BelievesTheOneThatItHasAskedAndNobodyElse) {
 
 TEST_F(RegistryClientTest, SaysWhyItCouldNotJoin) {
   pass(seconds(61));
-  EXPECT_EQ(told<StateNews>()->why.message(),
-            "could not join job 'job': nobody answered at host:1");
+  EXPECT_EQ(told<StateNews>()->why.message(), "could not join job 'job': no answer at host:1");
 }
 
 TEST_F(RegistryClientTest, ListsDoNotGoBack) {

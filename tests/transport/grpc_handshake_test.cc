@@ -526,7 +526,7 @@ TEST(GrpcHandshake, AStolenTokenIsOfNoUse) {
   RawOpener opener(b.address());
   const grpc::Status status = exchange_raw(b.address(), "calls", opener.token(), {});
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_THAT(status.error_message(), HasSubstr("somebody else"));
+  EXPECT_THAT(status.error_message(), HasSubstr("belongs to another peer"));
 }
 
 }  // namespace

@@ -173,7 +173,7 @@ TEST_F(SameHostPlane, NobodyIsWaitedForTooLong) {
   ASSERT_TRUE(ends.opener->prove(ends.acceptor->challenge()).ok());
   const absl::Status nobody_is_there = verify(*ends.opener, *place);
   EXPECT_TRUE(absl::IsUnavailable(nobody_is_there)) << nobody_is_there;
-  EXPECT_THAT(nobody_is_there.message(), HasSubstr("nobody is at"));
+  EXPECT_THAT(nobody_is_there.message(), HasSubstr("no process is at"));
 }
 
 TEST_F(SameHostPlane, GarbageIsRefused) {

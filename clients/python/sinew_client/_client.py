@@ -21,7 +21,7 @@ from sinew_client._streams import Stream
 from sinew_client._values import Arguments, read_value
 from sinew_client._wire import MalformedMessage, read_response, write_request
 
-#: What is said beside a call, as gRPC has it. Values of keys that end in "-bin" are bytes.
+#: What is said in addition to a call, as gRPC has it. Values of keys that end in "-bin" are bytes.
 Metadata = Union[Mapping[str, Union[str, bytes]], Iterable[Tuple[str, Union[str, bytes]]]]
 
 DEFAULT_TIMEOUT_S = 60.0
@@ -39,7 +39,7 @@ _METADATA_OVERHEAD_BYTES = 32
 _METADATA_KEY = re.compile(r"[0-9a-z_.-]+")
 _METADATA_VALUE = re.compile(r"[ -~]*")
 
-# gRPC adds times to that of day, and what is too large comes out in the past. Nobody waits for a century.
+# gRPC adds times to that of day, and what is too large comes out in the past. No caller waits for a century.
 _LONGEST_TIMEOUT_S = 100.0 * 365 * 24 * 3600
 
 _OPTIONS = (
@@ -312,7 +312,7 @@ class Client:
             if call.code() is not ErrorCode.OK:
                 raise from_grpc(call, method, self._address)
             end = functools.partial(future.set_result, self._result(call.result(), method))
-        except Exception as error:  # Whoever waits for the future must hear of it.
+        except Exception as error:  # The code that waits for the future must get it.
             end = functools.partial(future.set_exception, error)
         # It may be cancelled in this very moment.
         with contextlib.suppress(concurrent.futures.InvalidStateError):

@@ -21,7 +21,7 @@ _MAX_DEPTH = 40
 
 
 class Arguments:
-    """The arguments of one call: as values, with the elements of their tensors beside them."""
+    """The arguments of one call: as values, with the elements of their tensors apart from them."""
 
     def __init__(self) -> None:
         self.payloads: List[Buffer] = []

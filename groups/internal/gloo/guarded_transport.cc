@@ -179,7 +179,7 @@ class GuardedBuffer final : public UnboundBuffer {
     } catch (const gloo::IoException&) {
       guard_->note_wait(rank, -1);
       guard_->check();
-      // Whoever hears of this asks whose connection it was.
+      // The code that is told of this asks whose connection it was.
       await_on_broken(*context_);
       throw;
     }
@@ -225,7 +225,8 @@ class GuardedPair final : public Pair {
                                                             std::size_t size) override {
     return inner_.createRecvBuffer(slot, ptr, size);
   }
-  // Buffers go to inner buffers and these to inner pairs: nobody comes here with an outer one.
+  // Buffers pass to inner buffers, and these to inner pairs: this is never called with an outer
+  // one.
   void send(UnboundBuffer* buffer, std::uint64_t tag, std::size_t offset,
             std::size_t nbytes) override {
     inner_.send(buffer, tag, offset, nbytes);

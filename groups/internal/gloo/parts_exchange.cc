@@ -108,7 +108,7 @@ class PartsReduction final : public PartsWork {
       received.push_back(is_own ? input : at::empty({held}, output_.options()));
     }
     std::int64_t begin = 0;
-    // Also where nobody has anything: then they meet.
+    // Also where no rank has any elements: then it is a barrier.
     do {
       run_piece(begin, received);
       begin += piece_;

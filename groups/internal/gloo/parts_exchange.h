@@ -30,7 +30,7 @@ GlooWork make_parts_exchange(GlooPlace place, std::vector<at::Tensor> outputs,
 
 /// `output` becomes the reduction of the `inputs[this rank]` of all ranks, as reduce_here() makes
 /// it. All are contiguous, of one dimension, and of any type that it takes; `inputs` have the same
-/// sizes at all ranks. Beside them it takes `piece_bytes` of memory: so much is received at a time.
+/// sizes at all ranks. It takes `piece_bytes` of memory in addition: so much is received at a time.
 GlooWork make_parts_reduction(GlooPlace place, const at::Tensor& output,
                               std::vector<at::Tensor> inputs, ReduceOp op, std::size_t piece_bytes);
 

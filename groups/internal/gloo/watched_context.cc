@@ -25,7 +25,7 @@ class NoSigpipe {
     pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
   }
   ~NoSigpipe() {
-    // Then one that is pending may be somebody else's.
+    // Then a pending one may belong to other code.
     if (sigismember(&before_, SIGPIPE) == 1) return;
     const int error = errno;
     const timespec now{};

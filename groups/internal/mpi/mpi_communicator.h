@@ -30,7 +30,7 @@ class MpiCommunicator {
       MpiRuntime& runtime, const std::vector<int>& world_ranks, const std::string& name,
       std::chrono::steady_clock::time_point deadline);
 
-  /// Waits for nobody. A communicator that has failed stays, as MPI may still work on it.
+  /// Does not wait. A communicator that has failed stays, as MPI may still work on it.
   ~MpiCommunicator();
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
@@ -44,8 +44,8 @@ class MpiCommunicator {
   /// Not OK once fail() was called, or MPI is about to end.
   absl::Status check() const;
   bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
-  /// Ends its use: what is under way is given up by whoever waits for it. Counts the first time.
-  /// `why` must not be OK.
+  /// Ends its use: those that wait for operations under way give them up. Only the first call has
+  /// an effect. `why` must not be OK.
   void fail(absl::Status why);
 
  private:

@@ -28,8 +28,8 @@ struct MpiExpected {
 };
 
 /// An operation of MPI that has been started, with all that MPI reads and writes until it is done.
-/// Whoever has it asks for its end, or hands it over to the runtime (MpiRuntime::adopt): it must
-/// not go before. Not thread-safe.
+/// Its holder asks for its end, or hands it over to the runtime (MpiRuntime::adopt). It must not be
+/// destroyed before its end. Not thread-safe.
 struct MpiOperation {
   /// Throws RpcError if the communicator is of no use any more.
   MpiOperation(const char* operation, std::shared_ptr<MpiCommunicator> of);

@@ -7,8 +7,8 @@ namespace sinew::internal {
 
 /// How long to wait until one asks MPI again whether an operation is done. MPI moves bytes while it
 /// is asked, so that naps cost time: there are none during the first ten milliseconds, and later
-/// they are a small part of the time that has passed. Whoever waits long, for a rank that computes
-/// say, leaves the core to others.
+/// they are a small part of the time that has passed. A thread that waits long, e.g. for a rank
+/// that computes, leaves the core to others.
 class MpiPatience {
  public:
   using Clock = std::chrono::steady_clock;

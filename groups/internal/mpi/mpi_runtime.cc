@@ -60,7 +60,7 @@ absl::StatusOr<MpiRuntime*> MpiRuntime::start(Clock::time_point deadline) {
   }
   if (runtime.stage_ == Stage::kBeginning) {
     return absl::DeadlineExceededError(
-        "MPI did not begin in time: not all processes that mpirun has started have come to it");
+        "MPI did not begin in time: not all processes that mpirun has started have begun it");
   }
   if (!runtime.failure_.ok()) return runtime.failure_;
   return &runtime;
@@ -73,7 +73,7 @@ bool MpiRuntime::has_begun() {
 }
 
 MpiRuntime::MpiRuntime() {
-  ProcessLife::watch();  // without it nobody knows of forks
+  ProcessLife::watch();  // without it forks are not noticed
   std::thread([this] { run(); }).detach();
 }
 

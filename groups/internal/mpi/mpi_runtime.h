@@ -21,8 +21,8 @@ namespace sinew::internal {
 struct MpiOperation;
 struct MpiOutcome;
 
-/// MPI in this process, and the thread that begins it, asks for the ends of operations that nobody
-/// waits for, and ends it. Thread-safe; never destroyed.
+/// MPI in this process, and the thread that begins it, asks for the ends of operations that no
+/// thread waits for, and ends it. Thread-safe; never destroyed.
 ///
 /// MPI begins once, with MPI_THREAD_MULTIPLE, unless the program has begun it, and ends while the
 /// process does: when exit() is called with 0, it waits there until all other ranks are as far.
@@ -36,7 +36,7 @@ class MpiRuntime {
   /// Begins MPI, the first time. kDeadlineExceeded if that is not done by then.
   static absl::StatusOr<MpiRuntime*> start(Clock::time_point deadline);
 
-  /// Whether somebody has begun MPI in this process, which mpirun needs not have started then.
+  /// Whether MPI was begun in this process. Then mpirun need not have started the process.
   static bool has_begun();
 
   /// Of this process in MPI_COMM_WORLD.
@@ -48,7 +48,8 @@ class MpiRuntime {
   /// Not OK once MPI is about to end, and in a process that was forked from one with MPI.
   absl::Status check() const;
 
-  /// MPI does not end while there is one. Whoever calls MPI has one, and asks check() after that.
+  /// MPI does not end while there is one. Code that calls MPI has one, and calls check() after
+  /// that.
   class Use {
    public:
     explicit Use(MpiRuntime& runtime) : runtime_(&runtime) { runtime_->uses_.fetch_add(1); }

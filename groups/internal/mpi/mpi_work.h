@@ -13,9 +13,9 @@
 
 namespace sinew::internal {
 
-/// An operation of MPI as c10d sees it. It has no thread of its own: whoever waits for it asks MPI
-/// meanwhile. With getFuture(), and when it goes before its end, the runtime's thread takes it
-/// over. Thread-safe.
+/// An operation of MPI as c10d sees it. It has no thread of its own: the thread that waits for it
+/// polls MPI meanwhile. With getFuture(), and when it is destroyed before its end, the runtime's
+/// thread takes it over. Thread-safe.
 class MpiWork final : public c10d::Work {
  public:
   /// `outputs`: the value of its future. `operation` need not have them among its tensors.

@@ -21,7 +21,7 @@ void CompletionWork::note(const FutureCore& future, QueuedOn which) {
   if (work == nullptr) return;
   Shard& shard = shards_[shard_of(future)];
   MutexLock lock(shard.mutex);
-  // Whoever sees that the future is complete sees this too.
+  // A thread that sees that the future is complete sees this too.
   size_.fetch_add(1, std::memory_order_relaxed);
   shard.work.insert_or_assign(&future, std::move(work));
 }

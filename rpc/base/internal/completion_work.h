@@ -14,9 +14,9 @@ namespace sinew::internal {
 
 class FutureCore;
 
-/// What the threads that completed futures had queued on devices by then: whoever reads the value
-/// goes on after it. Beside the futures, since few have any: those of processes without devices pay
-/// a look at an atomic. Thread-safe.
+/// What the threads that completed futures had queued on devices by then. A reader of the value
+/// goes on after it. Kept apart from the futures, since few have any: in processes without devices
+/// the cost is one read of an atomic. Thread-safe.
 class CompletionWork {
  public:
   static CompletionWork& of_process();

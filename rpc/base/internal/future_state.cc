@@ -49,7 +49,7 @@ struct FutureCore::ThreadState {
 
 // A thread-local because a callback's wait must find the drain that it is part of, with user code
 // between the two; because links must find the loop that runs links further down the stack; and
-// because whoever makes a WakeBatch does not see the futures that are completed in it.
+// because the code that makes a WakeBatch does not see the futures that are completed in it.
 FutureCore::ThreadState& FutureCore::thread_state() {
   thread_local ThreadState state;
   return state;

@@ -59,8 +59,7 @@ using Writer = CoreRef<Role::kWriter>;
 /// The part of a future that does not depend on its type: completion, waiting and callbacks.
 ///
 /// A completion has two steps: claim() by the one completer that wins, then finish(). The outcome
-/// may be *deferred*: the future is done, but whoever reads it first produces the value.
-/// Thread-safe.
+/// may be *deferred*: the future is done, but its first reader produces the value. Thread-safe.
 class FutureCore : public std::enable_shared_from_this<FutureCore> {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -167,7 +166,7 @@ class FutureCore : public std::enable_shared_from_this<FutureCore> {
   // Callbacks from next_callback_ on have not started.
   std::vector<PendingCallback> callbacks_ ABSL_GUARDED_BY(mutex_);
   std::size_t next_callback_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Somebody runs the callbacks, or is about to.
+  // A thread runs the callbacks, or is about to.
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Callback> links_ ABSL_GUARDED_BY(mutex_);
   // Written before phase_ says kError, constant from then on.
@@ -203,7 +202,7 @@ struct OnlyForVoid<void> {
   static Unit value() { return {}; }
 };
 
-/// The value beside its core.
+/// The value, together with its core.
 template <class T>
 class FutureState final : public FutureCore {
  public:

@@ -6,7 +6,7 @@ namespace sinew::internal {
 namespace {
 
 constexpr int kPortWithoutJob = 29500;
-// Below those that systems give to whoever asks for any (Linux: 32768 and up).
+// Below the ephemeral ports (Linux: 32768 and up).
 constexpr int kFirstPort = 20000;
 constexpr int kPorts = 12000;
 

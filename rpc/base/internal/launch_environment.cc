@@ -14,7 +14,7 @@ namespace {
 using absl::InvalidArgumentError;
 using absl::NotFoundError;
 
-// What somebody who has started a program by hand, or in the script of a job, is to do.
+// What a user who has started a program by hand, or in the script of a job, is to do.
 absl::Status missing(const EnvironmentReader& environment, absl::string_view name) {
   const bool in_slurm = environment("SLURM_JOB_ID").has_value();
   return NotFoundError(absl::StrCat(

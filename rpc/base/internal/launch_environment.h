@@ -18,7 +18,7 @@ class LaunchEnvironment {
   /// `rank` and `world_size` stand for RANK and WORLD_SIZE where they are given. A scheduler's
   /// place is not looked for when both are there, or with a world size of 0 (open membership).
   /// kInvalidArgument when a number is none, or one that is set alone contradicts the scheduler's;
-  /// kNotFound when a variable is missing beside others of a scheduler.
+  /// kNotFound when a variable of a scheduler is missing while others of it are set.
   static absl::StatusOr<LaunchEnvironment> read(EnvironmentReader environment,
                                                 std::optional<int> rank = std::nullopt,
                                                 std::optional<int> world_size = std::nullopt);

@@ -22,7 +22,7 @@ std::shared_ptr<const QueuedWork> queued_work(QueuedOn which);
 
 /// Implements queued_work().
 using FindQueuedWork = std::shared_ptr<const QueuedWork> (*)(QueuedOn which);
-/// By whoever knows devices, once there are some; until then there is no work.
+/// Called by the device layer, once there are devices; until then there is no work.
 void set_find_queued_work(FindQueuedWork find);
 /// Whether there may be work: there are devices.
 bool may_have_queued_work();

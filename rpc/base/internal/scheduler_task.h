@@ -30,15 +30,15 @@ struct SchedulerTask {
   int master_port = 0;
 };
 
-/// The task that this process is; nullopt when nobody has started it as one. Where the variables
-/// of several are there, since one was started within another:
+/// The task that this process is; nullopt when it was not started as one. Where the variables of
+/// several are there, since one was started within another:
 ///
 ///     mpirun in a job of Slurm       the MPI's, since Slurm's are those of the MPI's daemons
 ///     srun --mpi=pmi2, --mpi=pmix    Slurm's, whose PMI it is
 ///     one MPI's in another one's     kInvalidArgument names the variables, unless they agree
 ///
 /// The script of a job, and a shell on a node (salloc, srun --pty), are no tasks, although Slurm
-/// sets the variables there too. kNotFound names a variable that is missing beside others,
+/// sets the variables there too. kNotFound names a variable that is missing while others are set,
 /// kInvalidArgument one that is wrong.
 absl::StatusOr<std::optional<SchedulerTask>> find_scheduler_task(
     const EnvironmentReader& environment);

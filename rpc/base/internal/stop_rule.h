@@ -4,8 +4,8 @@
 
 namespace sinew::internal {
 
-/// Whoever ends a job may ask a process several times at once: a service manager signals all of its
-/// processes, and their launcher passes on what it got itself.
+/// One stop of a job may reach a process several times at once: a service manager signals all of
+/// its processes, and their launcher passes on what it got itself.
 inline constexpr std::chrono::seconds kOneStop{2};
 
 /// Whether a request to stop that comes now is the first one once more.

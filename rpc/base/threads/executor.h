@@ -117,8 +117,8 @@ class Executor {
     void* const worker_;
   };
 
-  /// A thread of somebody else's that now and then runs the tasks which it has posted. Belongs to
-  /// that thread.
+  /// A thread that is not the executor's, and now and then runs the tasks which it has posted.
+  /// Belongs to that thread.
   class Helper {
    public:
     /// Is told, by the helper's thread, when one of the tasks that it runs begins to wait, and ends

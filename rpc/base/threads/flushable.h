@@ -15,8 +15,8 @@ class Flushable {
   virtual void flush_unless_due() { flush(); }
 };
 
-/// Asks the calling thread to flush `what` when it begins to wait for a Sinew future. Whoever asks
-/// sees to it that `what` is flushed in time if the thread never waits.
+/// Asks the calling thread to flush `what` when it begins to wait for a Sinew future. The caller
+/// must make sure that `what` is flushed in time if the thread never waits.
 void flush_before_wait(const std::shared_ptr<Flushable>& what);
 
 /// Flushes what the calling thread was asked for.

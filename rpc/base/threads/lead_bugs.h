@@ -9,10 +9,10 @@ namespace sinew::internal {
 
 enum class LeadBug {
   kNone,
-  kNobodyWatches,     // whoever lays the duty down for short tasks has nobody watch
-  kNobodyPromoted,    // a wait that lasts lays the duty down, and wakes nobody
+  kNobodyWatches,     // a thread that lays the duty down for short tasks leaves no watcher
+  kNobodyPromoted,    // a wait that lasts lays the duty down, and wakes no thread
   kWatcherTrustsAll,  // who has watched goes back to sleep although the duty still lies
-  kTwoLead,           // who comes back from tasks leads, whoever else does
+  kTwoLead,           // a thread that returns from tasks leads, even if another one does
   kNobodyReplaces,    // a task waits, and the pool gets no other thread
 };
 

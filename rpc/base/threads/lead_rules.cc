@@ -72,7 +72,7 @@ LeadRules::Parked LeadRules::next(int thread, bool interval_is_over) {
     watcher_ = -1;
     if (changes_ == watched_since_) {
       lies = leader_ == Leader::kNobody && !SINEW_LEAD_BUG(kWatcherTrustsAll);
-      // Whoever leads does so for long, and wakes somebody when it is through.
+      // The leader leads for long, and wakes another thread when it is done.
       if (!lies) watch_ = false;
     }
   }

@@ -10,10 +10,10 @@ namespace sinew::internal {
 
 /// Who polls an event source: the rules of PollingDuty, without a clock, a thread or a lock.
 ///
-/// The duty to poll is with nobody, with a thread of the source's pool, or with a thread that waits
-/// for what an event brings. It never lies unseen: whoever lays it down has a parked thread of the
-/// pool woken to lead ("promoted"), or leaves a parked one watching, which takes the duty up if it
-/// lies for a whole interval.
+/// The duty to poll is free, or with a thread of the source's pool, or with a thread that waits for
+/// what an event brings. While it is free it is never unwatched: the thread that lays it down has a
+/// parked thread of the pool woken to lead ("promoted"), or leaves a parked one watching, which
+/// takes the duty up if it is free for a whole interval.
 ///
 /// How long is long follows from what a wake-up takes.
 ///
@@ -50,7 +50,7 @@ class LeadRules {
   Parked on_interval_over(int thread) { return next(thread, true); }
 
   /// Before an event of the pool's leader is handled: whether it runs the tasks that the event
-  /// posts. Not without a stand-by: nobody would take the duty up if a task took long. Nor where
+  /// posts. Not without a stand-by: no thread would take the duty up if a task took long. Nor where
   /// events would wait for long tasks.
   bool may_help();
   /// Its first event after it has run tasks, which was there already or had to be waited for.
@@ -63,7 +63,7 @@ class LeadRules {
   [[nodiscard]] bool begin_task_wait();
   void not_added() { --coming_; }
   void end_task_wait() { --waiting_; }
-  /// It has run them. False: somebody else has the duty, and it parks.
+  /// It has run them. False: another thread has the duty, and this one parks.
   bool lead_again();
   /// The event has woken a thread in its wait that was asleep.
   void on_woke_waiter() { woke_waiter_ = true; }
@@ -109,7 +109,7 @@ class LeadRules {
 
   Duration wake_up_;
   Leader leader_ = Leader::kNobody;
-  // A thread of the pool is to lead as soon as one is there, unless somebody else is first.
+  // A thread of the pool is to lead as soon as one is there, unless another thread is first.
   bool promoted_ = true;
   bool closed_ = false;
   bool ended_ = false;

@@ -27,7 +27,7 @@ class PollPolicy {
   enum class Waits : std::uint8_t {
     /// Its own: it needs what comes, so its time counts for more than what polling takes.
     kForItself,
-    /// Maybe nobody's, as a server's between two requests: a quarter of that.
+    /// Possibly for no caller, as a server between two requests: a quarter of that.
     kForOthers,
   };
 
@@ -37,7 +37,7 @@ class PollPolicy {
   /// How long to poll in the wait that begins at `now`, where a wake-up takes `price`; zero: sleep
   /// at once.
   Duration begin(TimePoint now, Duration price);
-  /// Something has come `waited` after the beginning, while the thread polled.
+  /// Something has arrived `waited` after the beginning, while the thread polled.
   void on_polled(Duration waited);
   /// It slept when something came, after it had polled for `polled` in vain. `waited` includes the
   /// wake-up.

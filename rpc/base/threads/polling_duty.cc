@@ -63,7 +63,8 @@ EventSource::Event PollingDuty::next(PollPolicy& policy, TimePoint deadline) {
   return event;
 }
 
-// An event that has come by `until`. Between two looks the core is offered to whoever waits for it.
+// An event that has arrived by `until`. Between two polls the core is offered to threads that wait
+// for it.
 std::optional<EventSource::Event> PollingDuty::poll(PollPolicy& policy, TimePoint begun,
                                                     TimePoint until) {
   std::optional<std::int64_t> cores_given;
@@ -83,7 +84,8 @@ std::optional<EventSource::Event> PollingDuty::poll(PollPolicy& policy, TimePoin
     std::this_thread::yield();
     now = SteadyClock::now();
     if (!policy.may_be_taken(now - offered)) continue;
-    // A host may also take the core away from all threads of its guest, and nobody is in the way.
+    // A host may also take the core away from all threads of its guest; then no thread of this
+    // guest needs it.
     const std::int64_t given = cores_given_to_others();
     if (given == *cores_given) continue;
     policy.on_core_taken(now, now - offered);
@@ -118,7 +120,7 @@ bool PollingDuty::stands_still() {
          rules_.is_ended();
 }
 
-// For whoever leads: before it waits for an event, and before it handles one.
+// For the leader: before it waits for an event, and before it handles one.
 void PollingDuty::stand_still_at_exit() {
   if (!ProcessLife::is_standstill()) return;
   {
@@ -197,7 +199,7 @@ void PollingDuty::lead_pool(Executor::Helper& helper) {
 }
 
 void PollingDuty::on_source_ended() {
-  // Whoever still knows of the duty does not hold up the end of the process.
+  // Code that still knows the duty does not hold up the end of the process.
   ProcessLife::remove(this);
   MutexLock lock(mutex_);
   rules_.end();

@@ -62,9 +62,9 @@ class PollingDuty final : private ProcessLife::Busy, private Executor::Helper::W
  public:
   using TimePoint = EventSource::TimePoint;
 
-  /// `source` must outlive the last serve() and close(). Whoever leads asks it again and again for
-  /// up to `max_poll` before sleeping, where that pays (see PollPolicy) and `has_core` says that
-  /// the process has a core for it. `price`: what a wake-up takes.
+  /// `source` must outlive the last serve() and close(). The leader polls it for up to `max_poll`
+  /// before sleeping, where that pays (see PollPolicy) and `has_core` says that the process has a
+  /// core for it. `price`: what a wake-up takes.
   PollingDuty(EventSource* source, std::chrono::nanoseconds max_poll,
               bool (*has_core)(TimePoint now) = &has_core_to_spare,
               const WakeUpPrice& price = WakeUpPrice::of_host());
@@ -78,7 +78,7 @@ class PollingDuty final : private ProcessLife::Busy, private Executor::Helper::W
   /// From here on only the pool leads. Returns when no waiting thread does.
   void close();
 
-  /// Makes the poll() of a waiting thread return: what it waits for has come from elsewhere.
+  /// Makes the poll() of a waiting thread return: what it waits for has arrived from elsewhere.
   void interrupt();
   /// An event has woken a thread in its PollingWait that was asleep. For the thread that handles
   /// it.
@@ -121,14 +121,14 @@ class PollingDuty final : private ProcessLife::Busy, private Executor::Helper::W
   void carry_out_locked(LeadRules::Wake wake) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   EventSource* const source_;
-  // Of whoever leads.
+  // Of the leader.
   PollPolicy pool_polls_;
   PollPolicy waiter_polls_;
   bool (*const has_core_)(TimePoint now);
   const WakeUpPrice& price_;
   // The last event did not have to be waited for.
   bool was_there_ = false;
-  // Written by whoever leads.
+  // Written by the leader.
   std::atomic<std::int64_t> polls_paid_{0};
   std::atomic<std::int64_t> polls_in_vain_{0};
   std::atomic<std::int64_t> polled_ns_{0};
@@ -137,7 +137,7 @@ class PollingDuty final : private ProcessLife::Busy, private Executor::Helper::W
   CondVar changed_;      // for the pool's parked threads
   CondVar waiter_left_;  // no waiting thread leads any more, and none will
   LeadRules rules_ ABSL_GUARDED_BY(mutex_);
-  // Whoever leads stands still, since the process ends.
+  // The leader stands still, since the process ends.
   bool stands_still_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -151,8 +151,8 @@ class PollingWait {
   PollingWait(const PollingWait&) = delete;
   PollingWait& operator=(const PollingWait&) = delete;
 
-  /// Whether the calling thread is to poll(), rather than to sleep: nobody else leads, or it does
-  /// already and has not waited for long.
+  /// Whether the calling thread is to poll(), rather than to sleep: no other thread leads, or it
+  /// leads already and has not waited for long.
   bool lead();
   /// Waits for an event until `deadline` and handles it. After lead() only.
   void poll(PollingDuty::TimePoint deadline);

@@ -7,10 +7,10 @@ namespace sinew::internal {
 
 enum class RunBug {
   kNone,
-  kNobodyWatches,        // short tasks are left to those that run, and nobody watches
-  kNobodyWatchesHelper,  // tasks are left to a helper that is busy, and nobody watches
+  kNobodyWatches,        // short tasks are left to those that run, and no thread watches
+  kNobodyWatchesHelper,  // tasks are left to a helper that is busy, and no thread watches
   kHelperIsCountedOn,    // a helper that does not come is not given up
-  kNobodyTakesThePlace,  // a task begins to wait, and nobody runs the others
+  kNobodyTakesThePlace,  // a task begins to wait, and no thread runs the others
 };
 
 /// The bug that is active in this process. Not thread-safe.

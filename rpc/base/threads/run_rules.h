@@ -67,12 +67,12 @@ class RunRules {
   void arrive() { --waking_; }
   /// One is started to wait for tasks.
   void start() { static_cast<void>(to_run(Runner::kNewThread, Wake())); }
-  /// The new thread could not be started. False: nobody runs, so none will ever come.
+  /// The new thread could not be started. False: no thread runs, so none will ever be started.
   bool not_started();
   void stop() { --running_; }
   /// A helper is there that was not given up.
   void helper_arrives(bool was_busy);
-  /// One that nobody has woken, or that was given up.
+  /// One that was not woken, or that was given up.
   void join() { ++running_; }
   /// The running task begins to wait. Another thread takes its place if there is something to do.
   [[nodiscard]] Wake begin_wait();

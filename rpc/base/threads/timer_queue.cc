@@ -38,7 +38,7 @@ thread_local bool t_is_timer_thread = false;
 
 struct TimerQueue::Impl final : ProcessLife::Busy {
   ~Impl() override {
-    // In a forked child the thread waits for ever, and with it would the destructor.
+    // In a forked child the thread waits without end, and so would the destructor.
     if (!process.is_orphan()) delete &changed;
   }
   void run();

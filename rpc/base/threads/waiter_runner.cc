@@ -59,7 +59,7 @@ std::vector<Task> WaiterRunner::take(const Future<void>& done, std::optional<Fut
   if (tasks_.empty()) {
     news_.emplace(FutureAccess::make_promise<void>(executor_));
     news = news_->future();
-    // Whoever completes it from here on finds the promise.
+    // The thread that completes it from here on finds the promise.
     if (done.done()) news.reset();
   }
   return std::exchange(tasks_, {});

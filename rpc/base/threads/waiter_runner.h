@@ -23,7 +23,7 @@ class WaiterRunner final : public TaskRunner {
   bool is_orphan() const override { return executor_->is_orphan(); }
 
   /// Waits until `done` is complete, and runs what is posted meanwhile, one task after the other.
-  /// Whoever completes `done` calls notify() then. For one thread at a time. Throws what
+  /// The thread that completes `done` calls notify() then. For one thread at a time. Throws what
   /// Future::wait() throws; what has not run by then is left to the executor.
   void wait(const Future<void>& done);
   void notify();

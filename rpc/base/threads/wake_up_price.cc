@@ -29,7 +29,7 @@ constexpr int kOfACall = 2;
 constexpr std::size_t kFew = 8;
 // Where nothing can be measured.
 constexpr Duration kUnmeasured = std::chrono::microseconds(30);
-// Less is nobody's wake-up; what is measured may be the clock.
+// No wake-up takes less; what is measured may be the clock.
 constexpr Duration kLeast = std::chrono::microseconds(1);
 
 // One that the calling thread may run on, and does not. None: there is none.
@@ -59,8 +59,8 @@ class Parked {
     thread_.join();
   }
 
-  /// Lets it park, and wakes it. The calling thread stays awake, so that nobody else gets its core.
-  /// None: the time is over.
+  /// Lets it park, and wakes it. The calling thread stays awake, so that no other thread gets its
+  /// core. nullopt: the time is over.
   std::optional<Duration> wake() {
     // Until it is where it belongs it may need this one's core.
     while (!is_there_ && SteadyClock::now() < until_) std::this_thread::yield();

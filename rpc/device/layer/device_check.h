@@ -17,7 +17,7 @@ std::vector<c10::Device> usable_devices(const WorkerOptions& options);
 absl::Status check_device_map(const WorkerOptions& options, const Member& member);
 
 enum class World { kOpen, kFixed };
-/// The same for all members. A map for nobody is an error in a fixed world.
+/// The same for all members. A map for a name without a member is an error in a fixed world.
 absl::Status check_device_maps(const WorkerOptions& options, const std::vector<Member>& members,
                                World world);
 

@@ -26,7 +26,7 @@ constexpr std::size_t kMostTensors = 65536;
   throw RpcError(ErrorCode::kInvalidArgument, std::move(problem));
 }
 
-// Null for devices that nobody knows.
+// Null for unknown devices.
 std::shared_ptr<DeviceRuntime> runtime_outside_capture(c10::Device device) {
   auto runtime = find_device_runtime(device.type());
   if (runtime != nullptr && runtime->is_capturing(runtime->current_stream(device))) {
@@ -70,7 +70,7 @@ DeviceLayer::Part::~Part() {
 }
 
 DeviceLayer::Part* DeviceLayer::part_of(const MessageRoute& route) {
-  // Nobody else sets it.
+  // No other code sets it.
   return static_cast<Part*>(route.device_part());
 }
 
@@ -127,7 +127,7 @@ c10::Device DeviceLayer::target(MessageRoute& route, c10::Device device) {
                         device.str(), peer, peer, self_name_));
   }
   if (!found->is_cpu()) {
-    // In open membership nobody could check this before.
+    // In open membership this could not be checked before.
     const absl::StatusOr<Member> member = services_.directory().find(route.peer());
     const absl::Status fits =
         member.ok() ? check_device_map(services_.options(), *member) : absl::OkStatus();

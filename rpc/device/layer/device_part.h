@@ -28,11 +28,11 @@ struct DeviceLayer::Incoming {
   std::vector<bool> checked;
 };
 
-/// What is kept beside one message, by whoever writes or reads it.
+/// What is kept with one message, by its writer or reader.
 struct DeviceLayer::Part final : MessageRoute::DevicePart {
   explicit Part(std::weak_ptr<DeviceLayer> device_layer, WorkerInfo message_peer)
       : layer(std::move(device_layer)), peer(std::move(message_peer)) {}
-  // Nobody has read what is left.
+  // What is left was not read.
   ~Part() override;
 
   bool has_transfers() const override { return !groups.empty(); }

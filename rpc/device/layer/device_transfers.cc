@@ -127,7 +127,7 @@ void DeviceLayer::add_counters(Counters& counters) const {
 }
 
 bool DeviceLayer::is_drained_locked(DrainScope scope) const {
-  // When the whole job ends nobody leaves before the others have what they wait for.
+  // When the whole job ends no worker leaves before the others have what they wait for.
   return arriving_ == 0 && (scope == DrainScope::kWholeJob || open_offers_ == 0);
 }
 
@@ -174,7 +174,7 @@ DeviceLayer::Offered DeviceLayer::offer(MessageRoute& route, Group group) {
     ++open_offers_;
     ++transfers_;
   }
-  // The plane may read the tensors even when nobody else needs them any more.
+  // The plane may read the tensors even when they are not needed otherwise any more.
   offered.ticket = plane_->offer(
       route.peer(), group.to.index(), buffers_of(*tensors, group.stream, tensors),
       [weak = weak_from_this(), kept = offered.kept, tensors](const absl::Status& status) {

@@ -30,8 +30,8 @@ struct EtcdClient::Call {
   std::unique_ptr<Message> request;
   std::unique_ptr<Message> response;
   Clock::time_point deadline;
-  /// After so long without an answer the next server is asked beside: so that those that can be
-  /// away while etcd serves, one after the other, do not use up the time of the call.
+  /// After so long without an answer the next server is asked too, so that servers that can be away
+  /// while etcd serves do not use up the time of the call one after the other.
   Time patience{};
   Done done;
   int authentications = 0;

@@ -399,7 +399,7 @@ void EtcdClient::authenticate() {
            if (!is_refused) task();
          }
          if (!is_refused) return;
-         // Whoever waits would be refused as well.
+         // Calls that wait would be refused as well.
          for (const auto& call : std::set<std::shared_ptr<Call>>(calls_)) {
            if (!call->is_authentication()) end_call(call, response.status());
          }

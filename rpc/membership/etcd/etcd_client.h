@@ -29,9 +29,9 @@ namespace sinew::internal::etcd {
 
 /// Calls etcd, on one thread of its own. One server of the cluster is asked at a time: the next one
 /// when that fails, does not answer in `attempt_timeout`, or sees no leader. Where the time of a
-/// call would not suffice for as many servers as can be away, the next one is asked sooner, and
-/// whoever answers first is heard. Calls are repeated until their time is over, so an unlucky one
-/// is served twice: make requests that mean the same then, as transactions with compares do.
+/// call would not suffice for as many servers as can be away, the next one is asked sooner, and the
+/// first answer counts. Calls are repeated until their time is over, so one may be served twice:
+/// make idempotent requests, such as transactions with compares.
 ///
 /// Thread-safe where nothing else is said. Callbacks run on its thread, and must not block.
 class EtcdClient final : private ProcessLife::Busy {
@@ -40,7 +40,7 @@ class EtcdClient final : private ProcessLife::Busy {
   template <class Response>
   using Then = absl::AnyInvocable<void(absl::StatusOr<Response>)>;
 
-  /// Connects to nobody yet. Errors as check() has them; kResourceExhausted: no thread.
+  /// Does not connect yet. Errors as check() has them; kResourceExhausted: no thread.
   static absl::StatusOr<std::unique_ptr<EtcdClient>> start(EtcdOptions options);
   /// Calls that are under way end with kCancelled. Not on its own thread.
   ~EtcdClient() override;
@@ -120,7 +120,7 @@ class EtcdClient final : private ProcessLife::Busy {
   // The server that is asked.
   /// Where its name leads is not known yet.
   bool looks_up();
-  /// kUnavailable: nobody knows its name.
+  /// kUnavailable: its name cannot be resolved.
   absl::Status connect();
   void prepare(grpc::ClientContext& context, Clock::time_point deadline) const;
   /// `is_short`: what was known of it before says more.

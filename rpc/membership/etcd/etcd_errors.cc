@@ -79,7 +79,7 @@ Failure explain_error(const absl::Status& error, const std::string& endpoint,
   for (const KnownError& known : kKnown) {
     if (!absl::StrContains(words, known.words)) continue;
     absl::ConsumePrefix(&words, "etcdserver: ");
-    // Its users have come after us.
+    // Authentication was enabled at etcd after this worker connected.
     const bool has_user = known.words == kNoUser && !options.user.empty();
     return {has_user ? Remedy::kAuthenticate : known.remedy,
             say(known.code, endpoint, known.meaning, words)};

@@ -173,7 +173,7 @@ void EtcdGathers::complete(GatherPtr gather, std::vector<std::string> names) {
         proto::EtcdGatherEnd end;
         for (const std::string& name : names) {
           const auto value = values.find(name);
-          // Gone meanwhile: whoever sees that looks again.
+          // Gone meanwhile: the code that sees that looks again.
           if (value == values.end()) return;
           end.add_values(std::move(value->second));
         }

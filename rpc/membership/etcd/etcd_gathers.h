@@ -14,9 +14,9 @@
 
 namespace sinew::internal::etcd {
 
-/// Barriers and all-gathers. Each worker writes an entry, with its lease; who finds that all have
-/// come writes how it has ended, which one transaction does once. So all get the same end, whoever
-/// dies afterwards. On the client's thread.
+/// Barriers and all-gathers. Each worker writes an entry, with its lease. A worker that finds all
+/// entries writes how the gather has ended; one transaction does that once. So all get the same
+/// end, even if a worker dies afterwards. On the client's thread.
 class EtcdGathers {
  public:
   using Then = absl::AnyInvocable<void(absl::StatusOr<std::vector<std::string>>)>;
@@ -30,7 +30,7 @@ class EtcdGathers {
   void enter(const std::string& key, std::vector<std::string> names, std::string value,
              Time timeout, Then then);
   void on_end(const GatherNews& news);
-  /// Somebody is gone, or those who might have come back have not.
+  /// A member is gone, or those that might have returned have not.
   void look_again();
   /// `is_returning`: names that are missing may still come back.
   /// True: they may no longer.

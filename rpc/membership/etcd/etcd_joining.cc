@@ -77,7 +77,7 @@ void EtcdRegistry::looked(const absl::StatusOr<pb::TxnResponse>& seen) {
   } else if (std::holds_alternative<Returning>(place)) {
     look_soon("etcd has just come back, and its members have a lease to come back to it");
   } else if (std::holds_alternative<NotFounded>(place)) {
-    look_soon(absl::StrCat("nobody has founded job '", options_.wanted.job, "' at etcd"));
+    look_soon(absl::StrCat("no worker has founded job '", options_.wanted.job, "' at etcd"));
   } else {
     fail_join(std::get<absl::Status>(std::move(place)));
   }
@@ -110,7 +110,7 @@ void EtcdRegistry::claim(const Claim& claim) {
                [this](absl::StatusOr<pb::TxnResponse> claimed) {
                  if (state_ != MembershipState::kJoining || has_claimed_) return;
                  if (!claimed.ok() || !claimed->succeeded()) {
-                   // Somebody was faster, or the lease has ended: look again.
+                   // Another worker was faster, or the lease has ended: look again.
                    if (claimed.ok() || claimed.status().code() == absl::StatusCode::kNotFound) {
                      return look();
                    }

@@ -60,7 +60,7 @@ ListEffects EtcdList::reset(const std::vector<KeyValue>& kvs, Time now) {
 
 ListEffects EtcdList::apply(const std::vector<Event>& events, Time now) {
   ListEffects out;
-  // Why somebody is gone comes with its key's end.
+  // The reason why a member is gone comes with the end of its key.
   for (const Event& event : events) {
     if (event.type() == Event::PUT) note_gone(event.kv());
   }
@@ -78,7 +78,7 @@ void EtcdList::note_gone(const KeyValue& kv) {
   const Layout::Part part = layout_.parse(kv.key());
   if (part.kind != Kind::kGone) return;
   proto::EtcdGone gone;
-  if (!gone.ParseFromString(kv.value())) gone.set_reason("somebody has said so");
+  if (!gone.ParseFromString(kv.value())) gone.set_reason("another worker has reported it");
   const bool is_known = gone.why() <= static_cast<std::uint32_t>(kLastOfList);
   gone_[part.id] = {is_known ? static_cast<Gone>(gone.why()) : Gone::kUnknown, gone.reason()};
 }
@@ -117,7 +117,7 @@ void EtcdList::erase(const KeyValue& kv, Time now, ListEffects& out) {
       world_names_.reset();
       return;
     case Kind::kMember:
-      // It may be told after this worker has come back.
+      // The notice may arrive after this worker has returned.
       if (part.id == options_.self && kv.mod_revision() < returned_) return;
       return erase_member(part.id, now, out);
     case Kind::kGone:
@@ -154,7 +154,7 @@ void EtcdList::erase_member(Incarnation id, Time now, ListEffects& out) {
     if (gone != gone_.end()) return put_gone(id, out);
     const bool may_return = is_returning(now);
     out.push_back(SelfGone{!may_return, Gone::kSilent,
-                           "etcd has ended this worker's lease, or somebody has deleted its key"});
+                           "etcd has ended this worker's lease, or its key was deleted"});
     return;
   }
   if (members_.count(id) == 0) return;

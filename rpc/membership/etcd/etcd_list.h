@@ -17,7 +17,8 @@ namespace sinew::internal::etcd {
 
 using registry::MemberNews;
 
-/// To be written at etcd: that one is out for good. Not if `stays` (0: nobody) is out itself.
+/// To be written at etcd: that member is lost permanently. Not if `stays` (0: no member) is lost
+/// itself.
 struct SayGone {
   registry::Record member;
   Gone why = Gone::kUnknown;
@@ -38,9 +39,10 @@ using ListEffects = std::vector<std::variant<MemberNews, SayGone, SelfGone, Gath
 
 /// The list of members as etcd's keys under `list/` tell it. Pure.
 ///
-/// A member whose key is gone is lost, and whoever sees that writes so: that one is out for good,
-/// and learns it. Unless etcd was away: then leases may have ended while their owners live. For one
-/// lease from then on those whose keys are gone stay on the list, and may write them again.
+/// A member whose key is gone is lost. A worker that sees that writes it to etcd: then the member
+/// is lost permanently, and learns it. The exception is after etcd was away: then leases may have
+/// ended while their owners live. For one lease from then on those whose keys are gone stay on the
+/// list, and may write them again.
 class EtcdList {
  public:
   struct Options {

@@ -33,7 +33,7 @@ absl::Status check(const EtcdOptions& options) {
     if (!address.ok()) return address.status();
     if (address->port == 0 || address->is_wildcard()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("nobody can connect to etcd at ", endpoint, ": name a host and a port"));
+          absl::StrCat("no client can connect to etcd at ", endpoint, ": name a host and a port"));
     }
     if (!options.tls.has_value() && !options.trusts_network && !address->is_loopback()) {
       return absl::PermissionDeniedError(absl::StrCat(

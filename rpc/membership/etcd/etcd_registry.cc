@@ -265,7 +265,7 @@ void EtcdRegistry::came_back(const pb::TxnResponse& seen, bool founds) {
   list_->returned(seen.header().revision());
   list_->renewed(lease_sent_, now());
   if (!is_in()) return;
-  // The others have so long to do the same; nobody else gets their places until then.
+  // The others have so long to do the same; no other worker gets their places until then.
   client_.run_after(options_.lease, [this] {
     pb::TxnRequest over;
     add_success(over, remove(layout_.returning()));

@@ -19,7 +19,7 @@ std::shared_ptr<HostLookup> HostLookup::start(const std::string& endpoint) {
     return lookup;
   }
   try {
-    // Nobody waits for it: a name server that does not answer takes long.
+    // It is not waited for: a name server that does not answer takes long.
     start_thread([lookup, endpoint] {
       ::pthread_setname_np(::pthread_self(), "sinew-lookup");
       lookup->set(addresses_of(endpoint));

@@ -19,11 +19,12 @@ namespace sinew::internal::etcd {
 ///     list/complete                   all ranks of a fixed world have been there: their names
 ///     list/gone/<incarnation>         it is out for good                              EtcdGone
 ///     list/reports/<from>/<about>     two have lost each other; with the first's lease
-///     list/returning                  members may still write again what etcd has ended; for a
-///     lease list/gathers/<id>               how a gather has ended, for a while EtcdGatherEnd
+///     list/returning                  members may still write again what etcd has ended,
+///                                     for a lease
+///     list/gathers/<id>               how a gather has ended, for a while EtcdGatherEnd
 ///     names/<name>, ranks/<rank>      who has it, with the lease of that member
 ///     waiting/any/<incarnation>       who waits for any rank, with its lease; `one`: for one rank
-///     entries/<id>/<name>             who has come to a gather: its value, with its lease
+///     entries/<id>/<name>             the value of a member in a gather, with its lease
 ///
 /// All members watch `list/`. Nothing else lies under the prefix. Pure.
 class Layout {

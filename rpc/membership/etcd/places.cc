@@ -222,7 +222,8 @@ std::optional<std::string> why_out(const registry::Record& self, const std::stri
   lost_all = there.empty();
   if (!gone.empty()) {
     proto::EtcdGone value;
-    return value.ParseFromString(gone[0].value()) ? value.reason() : "somebody has said so";
+    return value.ParseFromString(gone[0].value()) ? value.reason()
+                                                  : "another worker has reported it";
   }
   if (!member.empty()) return std::nullopt;
   if (lost_all) return std::nullopt;

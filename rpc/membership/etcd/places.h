@@ -44,9 +44,10 @@ struct Held {
   std::int64_t lease = 0;
   std::string why;
 };
-/// The job must be founded first, by somebody else.
+/// The job must be founded first, by another worker.
 struct NotFounded {};
-/// Members may still come back after etcd was away: nobody gets their names and ranks until then.
+/// Members may still return after etcd was away: no other worker gets their names and ranks until
+/// then.
 struct Returning {};
 /// It is one of a job that has members no more: founded anew if that stays so.
 struct Empty {
@@ -90,8 +91,8 @@ class EmptyJob {
   Time since_{};
 };
 
-/// Whether the holder of a name or rank lives: its lease ends later than it would, had nobody
-/// renewed it. Twice, since all leases begin anew when etcd gets another leader.
+/// Whether the holder of a name or rank lives: its lease ends later than it would without a
+/// renewal. Twice, since all leases begin anew when etcd gets another leader.
 class HolderWatch {
  public:
   /// `seconds_left`, rounded down, is the answer to a question of that time. That they grow again
@@ -113,7 +114,7 @@ class HolderWatch {
 
  private:
   std::int64_t lease_ = 0;
-  /// By then at the latest, if nobody renews it.
+  /// By then at the latest, if it is not renewed.
   Time ends_{};
   int renewals_ = 0;
 };

@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Where nobody answers it is looked again so soon.
+// Where there is no answer it is tried again after so long.
 constexpr milliseconds kLook{100};
 constexpr seconds kDialTime{3};
 // A registrar answers at once: who hears nothing for so long opens another connection.
@@ -23,30 +23,31 @@ constexpr seconds kLastLeave{2};
 // A registrar looks so often whether it has its seat still.
 constexpr seconds kSeatCheck{1};
 constexpr std::size_t kMostDoubts = 65536;
-// For so long a whole job waits for its end where nobody holds the list.
+// For so many leases a whole job waits for its end while the registrar is away.
 constexpr int kAwayLeases = 20;
 
 absl::Status registry_ends() { return absl::UnavailableError("this worker shuts down"); }
 
-/// Where somebody asks for the registrar at a worker that is none.
+/// For a client that asks for the registrar at a worker that is none.
 absl::Status refuse_nobody(const SelfDescription& self, const proto::Hello& said) {
   return refuse(self, Refusal::kNotListeningYet,
                 "this worker does not hold the job's list of members", said);
 }
 
-/// Whom to start where nobody answers.
+/// What to start where there is no answer.
 std::string hint_for(const Rendezvous& place) {
   if (place.kind == Rendezvous::Kind::kFile || place.kind == Rendezvous::Kind::kInproc) {
     return place.world_size > 0 ? "; rank 0 founds the job: start it"
-                                : "; who may found the job is to be started";
+                                : "; start a worker that may found the job";
   }
   return place.world_size > 0
              ? "; rank 0 listens there: start it, or correct the rendezvous address"
-             : "; whoever founds the job listens there (rank 0, or found_job = kAlways): start it, "
-               "or correct the rendezvous address";
+             : "; the worker that founds the job listens there (rank 0, or found_job = kAlways): "
+               "start it, or correct the rendezvous address";
 }
 
-/// Whoever answers there is not of this job, or does not want this worker: another try is in vain.
+/// The process that answers there is not of this job, or does not want this worker: another try is
+/// in vain.
 bool is_final(const absl::Status& reason) {
   return absl::IsPermissionDenied(reason) || absl::IsUnauthenticated(reason) ||
          absl::IsFailedPrecondition(reason) || absl::IsInvalidArgument(reason);
@@ -258,7 +259,7 @@ void HostedRegistry::end_dials() { end_dials_before(next_dial_); }
 void HostedRegistry::end_dials_before(std::uint64_t number) {
   bool are_ended = false;
   for (auto each = dials_.begin(); each != dials_.end() && each->first < number;) {
-    each->second.channel->close(absl::UnavailableError("nobody answered in time"));
+    each->second.channel->close(absl::UnavailableError("no answer in time"));
     each = dials_.erase(each);
     are_ended = true;
   }

@@ -61,7 +61,7 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
     Contact contact;
     std::shared_ptr<RegistryChannel> channel;
   };
-  /// Somebody who wants to know whether this worker is in.
+  /// A client that wants to know whether this worker is a member.
   struct Doubt {
     /// The question whose answer it waits for.
     std::uint64_t asked = 0;
@@ -129,7 +129,7 @@ class HostedRegistry final : public Registry, public std::enable_shared_from_thi
   bool is_silent_ = false;
   registry::RegistryClient client_;
   absl::Status over_because_;
-  /// Who answers; none: nobody does.
+  /// The incarnation that answers; none: there is no answer.
   Incarnation connected_;
   /// To that one, where it is another worker; and connections that are being opened, by number.
   std::shared_ptr<RegistryChannel> channel_;
@@ -155,7 +155,7 @@ struct HostedStart {
   /// Takes a connection of one that asks for the registrar; once the worker joins.
   std::function<absl::StatusOr<Acceptor::Accepted>(const proto::Hello& said)> accept;
 };
-/// `lease`: who is not heard for so long is lost; `beat`: how often this worker is heard.
+/// `lease`: a member that is not heard for so long is lost; `beat`: how often this worker is heard.
 HostedStart hosted_registry(const MembershipOptions& options, SelfDescription self,
                             std::chrono::nanoseconds lease, std::chrono::nanoseconds beat,
                             std::unique_ptr<RegistrarSeat> seat, Transport& transport,

@@ -50,8 +50,8 @@ void Registrar::start() {
   });
 }
 
-// Whoever closes a connection drops what the other end has not read: members close theirs when they
-// hear that this one leaves.
+// The end that closes a connection drops what the other end has not read. So members close theirs
+// when they hear that this one leaves.
 void Registrar::close(std::function<void()> then) {
   {
     MutexLock lock(mutex_);
@@ -107,7 +107,7 @@ absl::StatusOr<Acceptor::Accepted> Registrar::accept(const proto::Hello& said) {
     if (!is_same || asker.incarnation == options_.own_worker) {
       return refused(
           Refusal::kNotAllowed,
-          absl::StrFormat("this incarnation of worker '%s' is somebody else", asker.name));
+          absl::StrFormat("this incarnation of worker '%s' is another process", asker.name));
     }
     known.name = asker.name;
     known.number = ++connections_;
@@ -186,7 +186,7 @@ void Registrar::look_at_processes() {
   for (const Incarnation each : ended) on_process_ended(each, "its process has ended");
 }
 
-// Whoever lives opens another connection within moments; where it does not, its address may say
+// A member that lives opens another connection within moments. If it does not, its address may show
 // that it has ended.
 void Registrar::look_at_addresses() {
   std::vector<Incarnation> silent;
@@ -295,7 +295,7 @@ bool Registrar::has_connection(Incarnation member) {
   MutexLock lock(mutex_);
   const auto found = askers_.find(member);
   if (found == askers_.end()) return false;
-  // Whoever lives opens another one at once.
+  // A member that lives opens another one at once.
   return found->second.channel != nullptr || now() - found->second.down_since < kReopening;
 }
 

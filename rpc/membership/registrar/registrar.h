@@ -30,8 +30,8 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   Registrar(const registry::Options& options, SelfDescription self, Transport& transport,
             Scheduler& scheduler, OnOwn on_own);
   void start();
-  /// Nobody is answered any more. `then` runs when all have heard what was said last, soon in any
-  /// case.
+  /// Requests are not answered any more. `then` runs when all have received the last messages, soon
+  /// in any case.
   void close(std::function<void()> then);
 
   /// A connection of one that asks for the registrar. Thread-safe; never blocks.
@@ -88,7 +88,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<Incarnation, Asker> askers_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t connections_ ABSL_GUARDED_BY(mutex_) = 0;
-  /// Set: it ends when nobody is connected any more.
+  /// Set: it ends when there is no connection any more.
   std::function<void()> on_closed_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -20,7 +20,7 @@ class RegistrarProcess final : public Acceptor {
  public:
   struct Options {
     std::string job = "default";
-    /// Empty: everybody may ask.
+    /// Empty: all may ask.
     std::string token;
     /// 0: open membership.
     int world_size = 0;

@@ -21,9 +21,9 @@ class RegistrarSeat {
   struct Found {
     /// This worker has it.
     bool is_own = false;
-    /// Nobody has had it before.
+    /// No worker has had it before.
     bool is_new = false;
-    /// Where whoever has it may be asked.
+    /// Where its holder may be asked.
     std::vector<Contact> others;
   };
   virtual ~RegistrarSeat() = default;
@@ -51,14 +51,13 @@ struct OwnAddress {
   std::chrono::nanoseconds period;
 };
 
-/// Addresses of one registrar: whoever answers there has it. `own`: this worker does, until another
-/// one answers there and it does not. `resolve` may be null.
+/// Addresses of one registrar: the process that answers there has the seat. `own`: this worker
+/// does, until another one answers there and it does not. `resolve` may be null.
 std::unique_ptr<RegistrarSeat> make_address_seat(std::vector<std::string> addresses,
                                                  std::optional<OwnAddress> own,
                                                  ResolveAddress resolve);
 
-/// A seat of the network of one process; whoever has it must give it back. `address` is this
-/// worker's.
+/// A seat of the network of one process; its holder must give it back. `address` is this worker's.
 std::unique_ptr<RegistrarSeat> make_process_seat(std::shared_ptr<InprocNetwork> network,
                                                  std::string name, std::string address);
 

@@ -9,7 +9,7 @@
 namespace sinew::internal {
 namespace {
 
-// Whoever reads nothing is asked to come again.
+// A peer that reads nothing is asked to connect again.
 constexpr std::uint64_t kMostUnread = std::uint64_t{256} << 20;
 
 class Question final : public ConnectionHandler {

@@ -73,8 +73,8 @@ class RegistryChannel final : public ConnectionHandler,
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
 };
 
-/// Tells `on_answer` who is at that address, or that nobody listens there (no incarnation). Where
-/// nothing comes back it is not called. It runs on a transport thread.
+/// Tells `on_answer` which process is at that address, or that none listens there (no incarnation).
+/// It is not called if there is no reply. It runs on a transport thread.
 void ask_who_answers(Transport& transport, const SelfDescription& self, const Contact& contact,
                      std::function<void(Incarnation answerer)> on_answer);
 

@@ -28,7 +28,7 @@ struct SaidByRegistrar {
     registry::Answer answer;
   };
   Incarnation registrar;
-  /// Whoever it has not heard for so long is lost.
+  /// A member that it has not heard for so long is lost.
   registry::Time lease{};
   /// The latest question of the receiver that has been looked at.
   std::uint64_t answered = 0;

@@ -218,7 +218,7 @@ void Gathers::tick(const Roster& roster, Time now, Effects& out) {
         SINEW_REGISTRY_BUG(kGatherNotFailed)) {
       continue;
     }
-    // Who was waited for when it began may not have come back.
+    // A member that was waited for when it began may not have returned.
     for (const std::string& name : missing(gather, roster)) {
       if (roster.find(name) == nullptr) hopeless.emplace_back(id, name);
     }

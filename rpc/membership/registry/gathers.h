@@ -14,8 +14,8 @@
 
 namespace sinew::internal::registry {
 
-/// Barriers and all-gathers among members. One to which all have come is complete, whoever is gone
-/// then, and is kept for those who still ask. Pure.
+/// Barriers and all-gathers among members. One that all have entered is complete, even if a member
+/// is gone then, and is kept for those that still ask. Pure.
 class Gathers {
  public:
   explicit Gathers(const Options& options) : options_(options) {}
@@ -24,7 +24,7 @@ class Gathers {
              Effects& out);
   void cancel(Incarnation from, std::uint64_t id);
   void on_gone(const WorkerInfo& worker, const Roster& roster, Time now, Effects& out);
-  /// Forgets what nobody asks for any more, and fails what nobody can complete.
+  /// Forgets what is not asked for any more, and fails what cannot complete.
   void tick(const Roster& roster, Time now, Effects& out);
 
   std::size_t size() const { return gathers_.size(); }

@@ -36,7 +36,7 @@ std::size_t LossJudge::losses_of(Incarnation member) const {
   const auto before = before_.find(member);
   std::size_t losses = before == before_.end() ? 0 : before->second;
   for (const auto& [pair, since] : said_) {
-    // Its own word alone: whoever was cut off from all says so before all of them can.
+    // Only its own reports: a member that was cut off from all reports that before all of them can.
     if (pair.first == member) ++losses;
   }
   return losses;

@@ -12,10 +12,11 @@
 
 namespace sinew::internal::registry {
 
-/// Which of two members that have lost each other goes. Where both say so it is the one that has
-/// lost more members than the other one, those before included, so that nobody can put off one
-/// after the other; of two that are equal, the one of higher rank. A word of one that the other one
-/// does not confirm puts off whoever has said it, unless most members say the same. Pure.
+/// Which of two members that have lost each other is evicted. Where both report it, it is the one
+/// that has lost more members than the other one, earlier losses included, so that no member can
+/// have others evicted one after the other; of two that are equal, the one of higher rank. A report
+/// that the other one does not confirm evicts its sender, unless most members report the same.
+/// Pure.
 class LossJudge {
  public:
   /// `look`: how long both must say it. `alone`: how long a word waits for that of the other one.
@@ -38,7 +39,7 @@ class LossJudge {
     std::size_t count = 0;
     std::function<std::int32_t(Incarnation)> rank_of;
   };
-  /// Of these two; nullopt: nobody goes yet.
+  /// Of these two; nullopt: none is evicted yet.
   std::optional<Verdict> judge(Incarnation a, Incarnation b, Time now,
                                const Members& members) const;
   /// Of all, the one that goes first.

@@ -7,8 +7,8 @@
 
 namespace sinew::internal::registry {
 
-/// Time that goes on by a step at most between two looks at it. So whoever was stopped, or was
-/// late, hears what was sent to it meanwhile before anybody's time is over. Pure.
+/// Time that goes on by a step at most between two looks at it. So a process that was stopped, or
+/// was late, reads what was sent to it meanwhile before any timeout passes. Pure.
 class PacedClock {
  public:
   PacedClock(Time now, Time step) : time_(now), looked_(now), step_(step) {}

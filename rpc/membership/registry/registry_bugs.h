@@ -11,19 +11,19 @@ enum class RegistryBug {
   kNone,
   kPauseCounts,        // a registrar that was stopped counts its own pause
   kOneWordEvicts,      // the report of one end is enough
-  kOneWordStays,       // the report of one end is kept for ever
+  kOneWordStays,       // the report of one end is never dropped
   kNewestListWins,     // who brings the higher number has the name
   kNamedAreLost,       // who has not come back yet counts as lost at once
   kAdmitsAtOnce,       // newcomers get in before those who come back
   kAnyBeatRefuses,     // a beat that was sent before a join refuses it
   kLossForgotten,      // the leases of members never end
   kGatherForgotten,    // a complete gather is not kept for those who ask later
-  kGatherNotFailed,    // a gather waits for somebody who is gone
+  kGatherNotFailed,    // a gather waits for a member that is gone
   kNoCatchUp,          // a beat does not bring the changes that were lost
   kAnybodyIsBelieved,  // lists are taken from others than the registrar
   kTakesBack,          // who was lost is taken back without a report
   kNeverAway,          // gathers wait for a registrar that is away
-  kLeaveWaits,         // a worker that leaves waits for the registrar for ever
+  kLeaveWaits,         // a worker that leaves waits for the registrar without limit
   kEpochWraps,         // a number near 2^64 is counted on
   kWorldIncomplete,    // a fixed world starts before all are there
   kOutIsSilent,        // who is out is not told so

@@ -16,7 +16,7 @@ namespace {
 // Before a join or a gather gives up.
 constexpr Time kLastAsk = std::chrono::milliseconds(500);
 
-/// Gathers of the whole job go on while nobody holds the list.
+/// Gathers of the whole job go on while the registrar is away.
 bool outlasts_absence(const Enter& gather) { return gather.names.empty(); }
 
 }  // namespace
@@ -80,7 +80,7 @@ void RegistryClient::ask_for_place(ClientEffects& out) const {
 
 void RegistryClient::beat(ClientEffects& out) {
   next_beat_ = clock_.time() + beat_;
-  // Whoever gives up says who is missing then.
+  // Asked once before the end: so the error can name the missing workers.
   const Time last = ends_joining_ - kLastAsk;
   const bool is_late = state_ == State::kJoining && clock_.time() < last && next_beat_ > last;
   if (is_late) next_beat_ = last;
@@ -160,7 +160,7 @@ void RegistryClient::go_away(ClientEffects& out) {
 
 absl::Status RegistryClient::absence() const {
   return away_error(absl::StrCat(
-      registrar_text(), " does not answer: nobody can join or be missed until it is back"));
+      registrar_text(), " does not answer: no worker can join or be evicted until it is back"));
 }
 
 void RegistryClient::fail_for_absence(bool all, ClientEffects& out) {
@@ -215,7 +215,7 @@ void RegistryClient::time_out(ClientEffects& out) {
     ask(Leave{}, out);
     std::string why = waits_because_;
     if (why.empty()) {
-      why = absl::StrCat("nobody answered at ", options_.address,
+      why = absl::StrCat("no answer at ", options_.address,
                          nobody_because_.empty() ? "" : absl::StrCat(" (", nobody_because_, ")"),
                          options_.hint);
     }
@@ -349,7 +349,7 @@ ClientEffects RegistryClient::gather(std::string key, std::vector<std::string> n
   const std::uint64_t id = next_id_++;
   const Enter request{id, std::move(key), std::move(names), std::move(value)};
   pending_[id] = {request, time + timeout, timeout, ""};
-  // Whoever gives up says who is missing then.
+  // Asked once before the end: so the error can name the missing workers.
   next_beat_ = std::min(next_beat_, time + timeout - std::min(kLastAsk, timeout / 2));
   if (state_ == State::kMember || (state_ == State::kSuspected && outlasts_absence(request))) {
     ask(request, out);

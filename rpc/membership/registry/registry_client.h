@@ -21,8 +21,8 @@ struct ClientOptions {
   Record self;
   std::string job;
   std::int32_t world_size = 0;
-  /// For texts: where the registrar is looked for, what may be wrong where nobody answers, and what
-  /// where others do not come.
+  /// For texts: where the registrar is looked for, what may be wrong if there is no answer, and
+  /// what if others do not join.
   std::string address;
   std::string hint;
   std::string hint_for_all;
@@ -30,7 +30,7 @@ struct ClientOptions {
   /// How long joining may take, and leaving.
   Time join_for = std::chrono::seconds(60);
   Time leave_for = std::chrono::seconds(2);
-  /// How long gathers of a whole job wait while nobody holds the list; others fail at once.
+  /// How long gathers of a whole job wait while the registrar is away; others fail at once.
   Time away_for = std::chrono::minutes(5);
   /// How often tick() is called, at least.
   Time tick = std::chrono::milliseconds(250);
@@ -56,8 +56,8 @@ struct Ended {
 };
 using ClientEffects = std::vector<std::variant<Ask, MemberNews, StateNews, Ended>>;
 
-/// A worker's side of the registry. It believes the one registrar that it has asked itself, and
-/// nobody else. While that is away the list stands still. Pure; a value type; not thread-safe.
+/// A worker's side of the registry. It believes only the registrar that it has asked itself. While
+/// that is away the list does not change. Pure; a value type; not thread-safe.
 class RegistryClient {
  public:
   RegistryClient(ClientOptions options, Time now);
@@ -66,13 +66,13 @@ class RegistryClient {
   ClientEffects connected(Incarnation registrar, Time now);
   ClientEffects disconnected(Time now);
   ClientEffects handle(Incarnation from, std::uint64_t token, const Answer& answer, Time now);
-  /// The registrar's lease: whoever beats more rarely than that allows is lost there.
+  /// The registrar's lease: a worker that beats more rarely than that allows is lost there.
   void note_lease(Time lease);
-  /// Nobody has answered, and why.
+  /// There was no answer, and why.
   void note_nobody(std::string why) { nobody_because_ = std::move(why); }
-  /// Whoever answers at the address does not want this worker: its join has failed.
+  /// The process at the address refuses this worker: its join has failed.
   ClientEffects refuse(const absl::Status& why, Time now);
-  /// The link with a member has ended for good.
+  /// The link with a member has ended permanently.
   ClientEffects lost(Incarnation member, const std::string& reason, Time now);
   ClientEffects tick(Time now);
 
@@ -85,7 +85,7 @@ class RegistryClient {
                        Time timeout, Time now);
   /// Ends a gather with `why`.
   ClientEffects cancel(std::uint64_t id, const absl::Status& why, Time now);
-  /// Done with StateNews kLeft, within `leave_for` whoever answers.
+  /// Done with StateNews kLeft, within `leave_for` also without an answer.
   ClientEffects leave(Time now);
 
   MembershipState state() const { return state_; }
@@ -134,7 +134,7 @@ class RegistryClient {
   ClientOptions options_;
   PacedClock clock_;
   MembershipState state_ = MembershipState::kJoining;
-  /// Who answers at the address; none: nobody does.
+  /// The incarnation that answers at the address; none: there is no answer.
   Incarnation registrar_;
   std::uint64_t echo_ = 0;
   Time heard_;

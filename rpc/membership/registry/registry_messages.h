@@ -28,13 +28,13 @@ struct Version {
   Incarnation registrar;
   std::uint64_t count = 0;
 };
-/// Epochs stop there: whoever lies about them takes nothing from anybody.
+/// Epochs stop there, so that a false epoch does no harm to others.
 inline constexpr std::uint64_t kLastEpoch = std::uint64_t{1} << 62;
 
 /// A member as it describes itself.
 struct Record {
   WorkerInfo worker;
-  /// For its peers: where it is reached, what it can do. Nobody here reads it.
+  /// For its peers: where it is reached, what it can do. Not read here.
   std::string details;
 };
 
@@ -73,7 +73,7 @@ struct Leave {
   bool is_abrupt = false;
 };
 
-/// "My link with that member has ended for good."
+/// "My link with that member has ended permanently."
 struct Report {
   Incarnation about;
   std::string reason;
@@ -104,7 +104,7 @@ struct List {
   Version version;
   JobInstance instance;
   std::vector<Record> members;
-  /// Members may still come back to this registrar: who is missing here is not lost yet.
+  /// Members may still come back to this registrar: one that is missing here is not lost yet.
   bool is_returning = false;
 };
 
@@ -128,12 +128,12 @@ struct Renewed {
   Version version;
 };
 
-/// A join or a return waits; whoever repeats it goes on waiting.
+/// A join or a return waits; a worker that repeats it goes on waiting.
 struct Wait {
   std::string why;
 };
 
-/// Answer at once: somebody asks for this member's name or rank.
+/// Answer at once: another worker asks for this member's name or rank.
 struct Probe {};
 
 /// This registrar does not know the asker, and takes members back: Return.
@@ -144,7 +144,7 @@ struct Refused {
   absl::Status why;
 };
 
-/// The asker is no member, for good.
+/// The asker is no member, permanently.
 struct Out {
   Gone why = Gone::kUnknown;
   std::string reason;
@@ -166,8 +166,8 @@ struct Missing {
 using Answer =
     std::variant<List, Update, Renewed, Wait, Probe, ComeBack, Refused, Out, Finished, Missing>;
 
-/// Of a gather: whoever holds the list does not answer, which says nothing of the others. They may
-/// wait, so the same one is to be tried again.
+/// Of a gather: the registrar does not answer, which says nothing of the others. They may wait, so
+/// the same gather is to be tried again.
 inline absl::Status away_error(absl::string_view text) {
   absl::Status status = absl::UnavailableError(text);
   status.SetPayload("sinew.registry.away", absl::Cord());
@@ -226,7 +226,8 @@ struct Options {
   /// Of a job that is founded here.
   JobInstance instance;
   Time lease = std::chrono::seconds(15);
-  /// For so long nobody new is admitted, unless all are back before. 0 where none can come back.
+  /// For so long no new worker is admitted, unless all have returned before. 0 where none can
+  /// return.
   Time settle = std::chrono::seconds(1);
   /// How long two members that have lost each other are looked at.
   Time judge = std::chrono::seconds(1);

@@ -10,7 +10,7 @@
 
 namespace sinew::internal::registry {
 
-/// What a job's registrar knows: who is in, and what gathers are under way. Pure: each input
+/// What a job's registrar knows: the members, and the gathers that are under way. Pure: each input
 /// changes tables and returns what is to be sent. A value type; not thread-safe.
 ///
 /// Ground rules for the caller:

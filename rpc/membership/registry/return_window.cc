@@ -18,7 +18,7 @@ bool ReturnWindow::add(const Return& from) {
   const absl::flat_hash_set<WorkerInfo> known(from.known.begin(), from.known.end());
   for (const WorkerInfo& worker : known) {
     if (worker.incarnation == self.incarnation) continue;
-    // Whoever answers in the place of a worker that was registrar proves that it has ended.
+    // A registrar in the place of a worker that was registrar proves that the old one has ended.
     if (worker.incarnation == from.version.registrar) continue;
     const auto named = named_.find(worker);
     if (named != named_.end()) {

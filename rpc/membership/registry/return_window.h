@@ -11,9 +11,10 @@
 
 namespace sinew::internal::registry {
 
-/// Who comes back to a registrar that knows nothing, in the first lease of its life. Members bring
-/// themselves and the names of others, no lists: who is only named is waited for, and who has come
-/// is judged by how many of the others know it. So one liar is one voice. Pure.
+/// Which members return to a registrar that knows nothing, in the first lease of its life. Members
+/// report themselves and the names of others, no lists. A member that is only named is waited for;
+/// one that has returned is judged by how many of the others know it. So a member that lies has one
+/// vote. Pure.
 class ReturnWindow {
  public:
   struct Claim {
@@ -25,8 +26,8 @@ class ReturnWindow {
 
   ReturnWindow(const Options& options, Time begin) : options_(options), begin_(begin) {}
 
-  /// A member has come. Its first word counts. `old_registrar` is not waited for: this one has its
-  /// place. False: there is no room for it.
+  /// A member has returned. Its first report counts. `old_registrar` is not waited for: this one
+  /// has its place. False: there is no room for it.
   bool add(const Return& from);
   /// Is gone for certain: it is no longer waited for.
   void drop(Incarnation member);
@@ -35,21 +36,22 @@ class ReturnWindow {
   bool is_empty() const { return claims_.empty(); }
   const Record* find(Incarnation member) const;
   bool is_over(Time now) const { return now >= begin_ + options_.lease; }
-  /// The time to look who is in: the first second is over, and all whom anybody named have come or
-  /// nothing is contested; or the window is over.
+  /// True when it is time to decide the members: the first second is over, and all named ones have
+  /// returned or nothing is contested; or the window is over.
   bool is_settled(Time now) const;
   /// Others claim this one's name or rank, or bring another instance of the job.
   bool is_contested(const Claim& claim) const;
   std::vector<Incarnation> claimants() const;
   const Claim& claim_of(Incarnation member) const { return claims_.at(member); }
-  /// Who has come, or is waited for, with the name or rank that a newcomer wants; null: nobody.
+  /// The member that has returned, or is waited for, with the name or rank that a newcomer wants;
+  /// null: none.
   const WorkerInfo* holder_of(const WorkerInfo& wanted) const;
 
   /// The instance that most have brought; of two the one that is there, or the later one. `here`
   /// members were admitted to `current`.
   JobInstance elect(const std::optional<JobInstance>& current, std::size_t here) const;
-  /// Those of an instance who have come, those first whom more of the others know; of two that are
-  /// equal, the one that joined later.
+  /// Members of an instance that have returned, first those that more of the others know; of two
+  /// that are equal, the one that joined later.
   std::vector<Claim> ranked(const JobInstance& instance) const;
 
  private:

@@ -43,7 +43,8 @@ void Roster::heard(Incarnation from, std::uint64_t echo, Time now, Effects& out)
   refuse_for(WorkerInfo(waiting.wanted.worker), since->second, echo, out);
 }
 
-// Those who wait for a name or rank of somebody who has lived since they asked, and came first.
+// Refuses those that wait for a name or rank whose holder was there first and has been heard since
+// they asked.
 void Roster::refuse_for(const WorkerInfo& holder, std::uint64_t after, std::uint64_t echo,
                         Effects& out) {
   if (SINEW_REGISTRY_BUG(kAnyBeatRefuses)) echo = token_;
@@ -144,7 +145,7 @@ void Roster::come_back(Incarnation from, const Return& back, Effects& out) {
   stop_waiting(from);
   raise_epoch(back.version.epoch);
   settle(now_, out);
-  // Late, and nobody minds.
+  // Late, but without a conflict.
   const auto is_free = [&] {
     const ReturnWindow::Claim& claim = window_->claim_of(from);
     return (!instance_.has_value() || *instance_ == claim.instance) &&
@@ -359,7 +360,8 @@ void Roster::settle(Time now, Effects& out) {
   note({});
 }
 
-// Who of those who have come is in: at first, and once more when all have had the time to come.
+// Which of the returned members are admitted: decided first, and once more when all have had the
+// time to return.
 void Roster::decide(Time now, Effects& out) {
   if (window_->is_empty()) return;
   const JobInstance elected =
@@ -369,7 +371,7 @@ void Roster::decide(Time now, Effects& out) {
   const bool is_other = instance_.has_value() && *instance_ != elected;
   instance_ = elected;
   is_founded_ = true;
-  // Newcomers were let in when nobody claimed their place.
+  // Newcomers were admitted when no other one claimed their place.
   std::set<std::string> names;
   std::set<std::int32_t> ranks;
   std::vector<Record> in;
@@ -446,8 +448,8 @@ bool Roster::is_complete() const {
   return free >= size;
 }
 
-// The lowest one that nobody has, claims or asks for. In open membership rank 0 is the registrar's
-// own worker's, if it is part of one.
+// The lowest one that no worker has, claims or asks for. In open membership rank 0 is the
+// registrar's own worker's, if it is part of one.
 std::int32_t Roster::free_rank(const WorkerInfo& wanted) const {
   // Rank 0 is the founder's, and of those who ask for it.
   const bool is_first = options_.world_size > 0 || (options_.own_worker.value != 0 &&
@@ -471,7 +473,7 @@ std::int32_t Roster::free_rank(const WorkerInfo& wanted) const {
   return -1;
 }
 
-// A member, or somebody who has come back or may do so.
+// A member, or a worker that has returned or may do so.
 const WorkerInfo* Roster::holder_of(const WorkerInfo& wanted) const {
   const WorkerInfo* holder = find(wanted.name);
   if (holder != nullptr && conflict(*holder, wanted)) return holder;
@@ -498,7 +500,7 @@ std::string Roster::why_waits(const WorkerInfo& wanted) const {
     return absl::StrCat(shown(*holder), " has its name or rank, and may be lost");
   }
   if (!is_settled_) return "the registrar has begun a moment ago, and hears who comes back";
-  if (is_founded_) return "there is no free rank, or somebody else waits for it";
+  if (is_founded_) return "there is no free rank, or another worker waits for it";
   std::vector<std::string> missing;
   for (std::int32_t rank = 0; rank < options_.world_size && missing.size() < 8; ++rank) {
     const bool is_here = std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& each) {
@@ -507,7 +509,7 @@ std::string Roster::why_waits(const WorkerInfo& wanted) const {
     if (!is_here) missing.push_back(std::to_string(rank));
   }
   return absl::StrCat(waiting_.size(), " of ", options_.world_size,
-                      " workers have come; missing ranks: ", absl::StrJoin(missing, ", "));
+                      " workers have arrived; missing ranks: ", absl::StrJoin(missing, ", "));
 }
 
 }  // namespace sinew::internal::registry

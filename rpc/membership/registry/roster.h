@@ -33,7 +33,7 @@ class Roster {
   /// It does not wait to join any more.
   void stop_waiting(Incarnation joiner);
   void tick(Time now, Effects& out);
-  /// What whoever is no member is told.
+  /// The answer to a worker that is no member.
   void send_away(Incarnation from, Effects& out) const;
   /// Has all members know what has changed since it was called last. Returns who is gone since.
   std::vector<WorkerInfo> publish(Effects& out);
@@ -89,7 +89,7 @@ class Roster {
   std::uint64_t token_ = 0;
   Time now_;
   std::optional<JobInstance> instance_;
-  /// A fixed world has been complete, or has come back.
+  /// A fixed world has been complete, or has returned.
   bool is_founded_;
   bool is_settled_ = false;
   std::optional<ReturnWindow> window_;

@@ -16,7 +16,7 @@ constexpr int kMinNcclVersion = 22700;
 absl::Status check_nccl_environment(int version,
                                     const std::function<const char*(const char*)>& variable);
 
-/// NCCL neither encrypts nor authenticates: why the plane must stay out of use beside credentials
+/// NCCL neither encrypts nor authenticates: why the plane is not used together with credentials
 /// that use TLS, unless the user wants it all the same.
 absl::Status check_nccl_beside_tls(bool uses_tls, bool allow_unencrypted);
 

@@ -34,7 +34,7 @@ class NcclApi {
   /// Begins to join the communicator of `id`; progress() tells when that is done. `max_ctas`: the
   /// most blocks of threads that one of its kernels has; 0: as NCCL decides.
   virtual Initialised init_rank(const std::string& id, int rank, int max_ctas) = 0;
-  /// The state of the last call for `comm`, or an error that has come up since.
+  /// The state of the last call for `comm`, or an error that has occurred since.
   virtual absl::StatusOr<NcclProgress> progress(Comm comm) = 0;
   virtual absl::Status group_start() = 0;
   /// Between group_start() and group_end(), to and from the other rank.
@@ -43,7 +43,7 @@ class NcclApi {
   virtual absl::StatusOr<NcclProgress> group_end() = 0;
   /// Ends the communicator and all that it does on its device; afterwards no call may use it. From
   /// any thread. Its kernels leave their stream soon, but the call waits for all that the process
-  /// has queued on the device, or for ever.
+  /// has queued on the device, or without end.
   virtual absl::Status abort(Comm comm) = 0;
 };
 
@@ -63,7 +63,7 @@ class DeviceApi {
   virtual int device_count() const = 0;
   /// Makes `device` the current one of the calling thread.
   virtual absl::Status bind_thread(int device) = 0;
-  /// What bind_thread() does beside that.
+  /// What else bind_thread() does.
   virtual absl::Status leave_captures_alone() = 0;
   /// One that does not wait for the default stream.
   virtual absl::StatusOr<Stream> create_stream(int device) = 0;

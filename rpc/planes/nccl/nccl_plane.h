@@ -21,7 +21,7 @@ struct NcclPlaneOptions {
       send;
   /// Whether `peer` has said that it has such a plane; null: every peer has. Must not block.
   std::function<bool(const WorkerInfo& peer)> peer_has_plane;
-  /// Takes what people should know; null: nobody does.
+  /// Takes lines for the log; null: none are written.
   std::function<void(const std::string& text)> log;
 
   /// For a transfer, from the moment when both ends are ready, as far as an end knows; and again
@@ -34,7 +34,7 @@ struct NcclPlaneOptions {
   std::chrono::nanoseconds ready_timeout = std::chrono::minutes(10);
   /// For a communicator to be there.
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(20);
-  /// For a peer to answer a retraction, and for ncclCommAbort. Whoever exceeds it is given up.
+  /// For a peer to answer a retraction, and for ncclCommAbort. A peer that exceeds it is given up.
   std::chrono::nanoseconds abort_timeout = std::chrono::seconds(5);
   /// After a failure a link is out of use for so long; twice as long after the next one, up to
   /// max_retry_delay.
@@ -44,12 +44,13 @@ struct NcclPlaneOptions {
   std::chrono::nanoseconds poll_interval = std::chrono::microseconds(100);
   /// How many transfers each device runs at once, as sender and as receiver together; a
   /// communicator that is being opened counts as one. NCCL wants kernels of several communicators
-  /// on a device launched in the same order everywhere, which nobody here could tell, so it is one.
+  /// on a device launched in the same order everywhere, which the plane cannot ensure, so it is
+  /// one.
   int max_active_transfers = 1;
   /// See NcclApi::init_rank.
   int max_ctas = 0;
   /// Communicators to one peer that do not come about in a row, before it is not tried again: each
-  /// leaves a thread of NCCL at whoever made its id.
+  /// leaves a thread of NCCL at the worker that made its id.
   int max_failed_openings = 8;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 // For less, the copy is done before another core has woken up.
 constexpr std::size_t kMinSharedBytes = std::size_t{8} << 20;
-// So many that nobody has long to wait for the last one.
+// So many that no thread waits long for the last one.
 constexpr std::size_t kSharedPieces = 16;
 constexpr std::size_t kMaxPieceBytes = std::size_t{4} << 20;
 // A few cores use up what the memory can do.

@@ -47,12 +47,12 @@ struct MeetingTerms {
 /// another one, nor this end; and the answer, that who was taken hold of is who speaks.
 class Greeting {
  public:
-  /// `socket` is connected, and does not block. An error: nobody to talk with. `terms` are the same
-  /// in all calls.
+  /// `socket` is connected, and does not block. An error: no peer to talk with. `terms` are the
+  /// same in all calls.
   static absl::StatusOr<Greeting> begin(const MeetingTerms& terms, FileDescriptor socket);
 
   int socket() const { return socket_.number(); }
-  /// Takes in what has come. Nothing: more is to come.
+  /// Takes in what has arrived. nullopt: more is to come.
   absl::StatusOr<std::optional<MetPeer>> go_on(const MeetingTerms& terms);
 
  private:

@@ -13,9 +13,9 @@
 namespace sinew::internal {
 
 /// Makes locations of addresses, and addresses of locations. They go over the connection, whose
-/// other end may be somebody else than the process that was met (who has no credentials to show can
-/// sit in between), so they say nothing to who lacks the key, and nobody else can make one that
-/// says what he wants. Thread-safe.
+/// other end may be another process than the one that was met (without credentials there may be a
+/// man in the middle). So they tell nothing without the key, and no other process can forge one.
+/// Thread-safe.
 class LocationSeal {
  public:
   static constexpr std::size_t kKeyBytes = 16;

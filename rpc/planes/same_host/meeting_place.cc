@@ -22,7 +22,7 @@ namespace {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// A visitor who finds nobody, or too many before him.
+// For a visitor that finds no host, or too many before it.
 constexpr auto kRetryInterval = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -47,7 +47,7 @@ struct MeetingPlace::Meeting {
         ++greeting;
         continue;
       }
-      // Whoever it was, the right one may still come.
+      // This was another process; the right one may still come.
       if (!listener.valid()) return met.status();
       refusal = met.status();
       greeting = greetings.erase(greeting);
@@ -90,14 +90,14 @@ struct MeetingPlace::Meeting {
     if (!refusal.ok()) return refusal;
     if (is_outside()) {
       return absl::UnavailableError(
-          "nobody is at the peer's Unix socket; it may be in another namespace of networks");
+          "no process is at the peer's Unix socket; it may be in another network namespace");
     }
     return absl::UnavailableError(listener.valid()
                                       ? "the peer did not come to the Unix socket in time"
                                       : "the peer said nothing at its Unix socket in time");
   }
 
-  /// When to look again, though nothing has come.
+  /// When to look again, though nothing has arrived.
   TimePoint next_look(TimePoint now) const {
     return is_outside() ? std::min(deadline, now + kRetryInterval) : deadline;
   }
@@ -120,7 +120,7 @@ class MeetingPlace::Loop {
   enum class Thread { kRuns, kIsNeeded };
   struct Added {
     Ticket ticket = 0;
-    /// Whether somebody has to call run() now.
+    /// Whether a thread has to call run() now.
     Thread thread = Thread::kRuns;
   };
   /// kUnavailable when it takes no more.

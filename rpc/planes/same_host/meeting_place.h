@@ -21,7 +21,7 @@ namespace sinew::internal {
 class MeetingPlace {
  public:
   /// Runs once, on the thread of the meetings. kCancelled: cancel(), or this is gone; kNotFound:
-  /// the other end has broken it off; kUnavailable: nobody came in time, or not the right one.
+  /// the other end has broken it off; kUnavailable: no process came in time, or not the right one.
   using OnMet = absl::AnyInvocable<void(absl::StatusOr<MetPeer>) &&>;
   /// 0 is none.
   using Ticket = std::uint64_t;
@@ -42,7 +42,7 @@ class MeetingPlace {
     Ticket ticket = 0;
     std::string place;
   };
-  /// Waits for the visitor at a place that nobody can foresee. Does not block. kUnavailable when
+  /// Waits for the visitor at a place that cannot be predicted. Does not block. kUnavailable when
   /// the system allows no socket or thread, or there are kMaxMeetings: `on_met` does not run then.
   absl::StatusOr<Hosted> host(MeetingTerms terms, OnMet on_met);
   /// Goes to where the other end hosts: kPlaceBytes. As host().

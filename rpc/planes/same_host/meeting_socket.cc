@@ -156,7 +156,7 @@ absl::StatusOr<std::optional<SignedMessage>> receive_signed(const FileDescriptor
   if (size == 0) return broken_off();
   const std::optional<ucred> sender = sender_of(message);
   if ((message.msg_flags & MSG_TRUNC) != 0 || !sender.has_value()) {
-    return absl::UnavailableError("a greeting that is too long, or nobody's");
+    return absl::UnavailableError("a greeting that is too long, or has no sender");
   }
   received.bytes.resize(static_cast<std::size_t>(size));
   received.sender = *sender;

@@ -13,12 +13,13 @@
 namespace sinew::internal {
 
 // Unix sockets that keep messages apart (SOCK_SEQPACKET), under abstract names "sinew-plane/<the
-// place, in hexadecimal>". A peer names a place, not a name, so it sends nobody to the sockets of
-// other programs. Nothing here blocks; what fails is kUnavailable with the system's reason.
+// place, in hexadecimal>". A peer names a place, not a name, so it cannot send this process to the
+// sockets of other programs. Nothing here blocks; what fails is kUnavailable with the system's
+// reason.
 
 absl::StatusOr<FileDescriptor> listen_at(absl::string_view place);
 
-/// Nothing: nobody is there, or so many wait that it has to be tried again.
+/// nullopt: no process is there, or so many wait that it has to be tried again.
 absl::StatusOr<std::optional<FileDescriptor>> connect_to_place(absl::string_view place);
 
 /// The next one that waits; nothing when there is none.
@@ -34,7 +35,7 @@ struct SignedMessage {
   std::string bytes;
   ucred sender{};
 };
-/// Nothing when none has come. kNotFound when the other end has closed. kUnavailable also for
+/// nullopt when none has arrived. kNotFound when the other end has closed. kUnavailable also for
 /// messages of more than kMaxSignedMessageBytes or without a sender.
 absl::StatusOr<std::optional<SignedMessage>> receive_signed(const FileDescriptor& socket);
 

@@ -66,7 +66,7 @@ absl::StatusOr<PeerProcess> PeerProcess::of(const FileDescriptor& socket, Source
   socklen_t size = sizeof peer;
   if (::getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
     return absl::UnavailableError(
-        absl::StrCat("no word of whose the other end is: ", std::strerror(errno)));
+        absl::StrCat("the process at the other end is not known: ", std::strerror(errno)));
   }
   if (peer.pid <= 0) {
     return absl::UnavailableError(

@@ -11,16 +11,16 @@
 
 namespace sinew::internal {
 
-/// Another process of this host and user, and hold of it: while is_alive(), nobody else has its
-/// number. Thread-safe.
+/// Another process of this host and user, and hold of it: while is_alive(), no other process has
+/// its number. Thread-safe.
 class PeerProcess final : public ProcessHold {
  public:
   /// Where the hold comes from.
   enum class Source {
     /// The socket, where the kernel can (Linux 6.5); else as below.
     kSocket,
-    /// The number that the socket has. It may be somebody else's by now, until the process has sent
-    /// something in which the kernel says the same: see is_sender().
+    /// The number that the socket has. It may belong to another process by now, until the process
+    /// has sent something in which the kernel says the same: see is_sender().
     kNumber,
   };
   /// The process that connected `socket`, or listened for it, by the kernel's word. kUnavailable,

@@ -45,7 +45,7 @@ absl::Status RemoteMemory::fetch(absl::string_view location, char* to, std::size
   return status.ok() ? check_owner() : status;
 }
 
-// After all has been read: the process had its number until now, so nobody else has been read.
+// After all has been read: the process had its number until now, so no other process was read.
 absl::Status RemoteMemory::check_owner() const {
   return process_->is_alive() ? absl::OkStatus() : process_->unreachable("has ended");
 }

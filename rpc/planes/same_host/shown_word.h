@@ -9,7 +9,7 @@
 
 namespace sinew::internal {
 
-/// 16 bytes that nobody can foresee, in memory that the peer reads behind everything else: while
+/// 16 bytes that cannot be predicted, in memory that the peer reads behind everything else: while
 /// they are there, so is what was located for it. The memory of one that is gone shows zeros for
 /// long: a peer that looks late should see that it is gone, and not what malloc put there.
 /// Thread-safe.

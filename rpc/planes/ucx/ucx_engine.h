@@ -47,7 +47,7 @@ struct UcxHeader {
   std::uint64_t size_bytes = 0;
 };
 
-/// An active message that has come in; valid until the callback returns.
+/// An active message that has arrived; valid until the callback returns.
 struct UcxMessage {
   UcxHeader header;
   /// The data, or with `by_rendezvous` what UcxEngine::receive() gets them by.

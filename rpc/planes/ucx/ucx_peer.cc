@@ -25,7 +25,7 @@ std::uint64_t UcxPeer::add(const absl::Cord& payload) {
   return last_handle_;
 }
 
-// What a payload refers to is freed by whoever drops it, which may run code of LibTorch's: never
+// What a payload refers to is freed where it is dropped, which may run code of LibTorch: never
 // under the lock.
 
 void UcxPeer::remove(std::uint64_t handle) {

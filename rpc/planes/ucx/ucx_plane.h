@@ -22,8 +22,8 @@ struct UcxOptions {
 /// The reader asks the owner by an active message, and the owner answers with the data, which UCX
 /// moves by its rendezvous protocol: without a copy in between where the hardware can. Not by
 /// one-sided reads: UCX emulates those over TCP and shared memory, and then serves any address to
-/// anybody, which ends in a fault when it is not mapped. Here the owner answers only for what is
-/// located at that moment, and for whoever knows a secret that it told its peer over the
+/// any client, which ends in a fault when it is not mapped. Here the owner answers only for what is
+/// located at that moment, and only to clients that know a secret which it told its peer over the
 /// connection.
 ///
 /// The proof: the owner answers a challenge with its digest, by UCX. The data of a fetch count only

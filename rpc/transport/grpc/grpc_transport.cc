@@ -121,7 +121,7 @@ void GrpcTransport::shutdown() {
   core_->finish_shutdown();
   server_.reset();
   core_->poller().shutdown();
-  // Nobody knows whether the process goes on to receive.
+  // It is not known whether the process goes on to receive.
   ReceivePool::of_process().trim();
 }
 

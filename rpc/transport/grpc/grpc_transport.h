@@ -64,7 +64,7 @@ struct GrpcTransportOptions {
   std::string client_token;
   Transport::Limits limits;
   GrpcTuning tuning;
-  /// Ways for large payloads to travel beside gRPC, apart from that of `same_host_plane`, which
+  /// Ways for large payloads to travel outside of gRPC, apart from that of `same_host_plane`, which
   /// comes before these. The best first.
   std::vector<std::shared_ptr<PullPlane>> planes;
   /// Told what a user of the transport may want to know; a line each. On any thread.

@@ -23,8 +23,8 @@ class InprocClientCall {
 };
 
 /// Starts a call of the worker at `address`: what a foreign client does over gRPC.
-/// `request.envelope` is a serialised sinew.proto.Call. `time_left` is what the worker is told;
-/// nobody enforces it here. The call fails with kUnavailable when nobody listens there,
+/// `request.envelope` is a serialised sinew.proto.Call. `time_left` is what the worker is told; it
+/// is not enforced here. The call fails with kUnavailable when no worker listens there,
 /// kUnimplemented when that worker takes no unary calls.
 std::shared_ptr<InprocClientCall> start_inproc_unary_call(
     const std::shared_ptr<InprocNetwork>& network, std::string_view address, Frame request,

@@ -78,8 +78,9 @@ class InprocNetwork {
   /// number of steps.
   std::size_t run_until_idle(std::size_t max_steps = 1'000'000);
 
-  /// Takes down every connection between two addresses, whoever opened it: on_down(kUnavailable) at
-  /// both ends. Frames that are on their way may be lost. Returns how many there were.
+  /// Takes down every connection between two addresses, whichever end opened it:
+  /// on_down(kUnavailable) at both ends. Frames that are on their way may be lost. Returns how many
+  /// there were.
   std::size_t break_connections(std::string_view one, std::string_view other);
   /// The same for the connection of that number.
   bool break_connection(std::uint64_t connection);
@@ -92,15 +93,15 @@ class InprocNetwork {
 
   /// A seat that one transport of the network has at a time.
   struct Seat {
-    /// Whoever has it; empty: nobody.
+    /// Its holder; empty: none.
     std::string address;
-    /// Somebody has had it before.
+    /// It had a holder before.
     bool was_taken = false;
   };
-  /// Takes the seat of that name if nobody has it; an empty `address` only looks. Returns how it is
+  /// Takes the seat of that name if it is free; an empty `address` only looks. Returns how it is
   /// then, but `was_taken` as it was before.
   Seat take_seat(const std::string& name, const std::string& address);
-  /// Of whoever has it.
+  /// Of its holder.
   void leave_seat(const std::string& name, const std::string& address);
 
   /// For the transports of this folder.

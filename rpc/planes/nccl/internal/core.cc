@@ -109,7 +109,7 @@ void Core::on_peer_lost(const WorkerInfo& worker) {
   peers_.erase(worker.incarnation);
 }
 
-// Whom no list names any more nobody sends to, and nothing comes from.
+// A peer that no list names any more is not sent to, and sends nothing.
 void Core::forget_lost() {
   if (options_.peer_has_plane == nullptr) return;
   std::map<Incarnation, WorkerInfo> lost;
@@ -159,7 +159,7 @@ void Core::on_message(const WorkerInfo& worker, const std::string& bytes) {
       break_peer_locked(*peer, messages.status(), Cause::kIncompatible);
     } else {
       for (Message& message : *messages) {
-        // What comes makes answers, so whoever does not take those is not heard either. Without
+        // Messages cause answers, so a peer that does not take those is not served either. Without
         // this message no later one has a meaning.
         if (is_overfull(*peer)) {
           break_peer_locked(*peer, absl::ResourceExhaustedError("it takes no messages"),
@@ -193,7 +193,7 @@ void Core::handle_locked(Peer& peer, Message& message) {
 
 void Core::transmit() {
   MutexLock lock(mutex_);
-  // Whoever sends looks again before it goes.
+  // The thread that sends looks again before it ends.
   if (stopped_ || sends_) return;
   sends_ = true;
   while (true) {
@@ -234,7 +234,7 @@ std::vector<Core::Packed> Core::pack_locked() {
   return notes;
 }
 
-// On a thread of whoever sends, also before options_.send has returned.
+// On a thread of the sender, also before options_.send has returned.
 void Core::on_note_ended(Incarnation incarnation) {
   {
     MutexLock lock(mutex_);

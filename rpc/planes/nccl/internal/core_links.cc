@@ -9,8 +9,8 @@
 //
 // A device has only so many places, for transfers and for communicators that are being opened. The
 // leader takes a place on its own device, then numbers the transfer, or makes the id, and tells the
-// follower, which waits for a place on its device. Since leaders have lower ranks than followers,
-// whoever holds a place waits only for one of a higher rank, and the highest waits for nobody: no
+// follower, which waits for a place on its device. Since leaders have lower ranks than followers, a
+// worker that holds a place waits only for one of a higher rank, and the highest does not wait: no
 // cycle can form, whatever the kernels wait for. The leader gives the follower time to get there:
 // twice what the follower has.
 

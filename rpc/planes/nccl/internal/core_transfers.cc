@@ -70,7 +70,7 @@ absl::Status Core::record_ready(Transfer& transfer) const {
   return look_ready(transfer).status();
 }
 
-// Without the mutex: nobody else looks at the events.
+// Without the mutex: no other thread looks at the events.
 absl::StatusOr<bool> Core::look_ready(Transfer& transfer) const {
   while (!transfer.ready.empty()) {
     const absl::StatusOr<bool> done = options_.device->is_done(transfer.ready.back());
@@ -335,7 +335,7 @@ void Core::end_locked(const TransferPtr& transfer, const absl::Status& status) {
   forget_locked(*transfer);
   transfer->peer = nullptr;
   transfer->link = nullptr;
-  // After the end nobody is told; whoever has made the transfer drops it.
+  // After the end there is no notice; the code that has made the transfer drops it.
   if (!reports_) return;
   ended_.push_back(Ended{transfer, status});
   wake_watchdog_.notify_all();

@@ -138,7 +138,7 @@ void Core::connect_locked(const CommunicatorPtr& communicator) {
   }
   mutex_.lock();
   if (communicator->abandoned) {
-    // Nobody else knows of them, and this thread may wait as long as it takes.
+    // No other thread knows them, and this thread may wait as long as it takes.
     mutex_.unlock();
     if (initialised.comm != nullptr) (void)options_.nccl->abort(initialised.comm);
     if (stream.ok()) options_.device->destroy_stream(communicator->device, *stream);

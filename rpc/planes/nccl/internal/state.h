@@ -53,8 +53,8 @@ struct Transfer {
   DevicePlane::OnEnd on_end;
   /// When the buffers were offered or accepted.
   TimePoint since;
-  /// Recorded on the streams of the buffers, without those that have been seen to happen. Of
-  /// whoever makes the transfer, then of the watchdog, without the mutex.
+  /// Recorded on the streams of the buffers, without those that have been seen to happen. Used by
+  /// the thread that makes the transfer, then by the watchdog, without the mutex.
   std::vector<DeviceApi::Event> ready;
   /// All have happened.
   bool is_ready = false;

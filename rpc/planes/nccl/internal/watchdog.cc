@@ -96,12 +96,12 @@ void Core::check_ready_locked() {
       promise_locked(transfer);
     }
   }
-  // Others may have come meanwhile.
+  // Others may have arrived meanwhile.
   still.insert(still.end(), unready_.begin(), unready_.end());
   unready_ = std::move(still);
 }
 
-// ---- What has come to its end.
+// ---- What has ended.
 
 void Core::check_events_locked() {
   struct Check {

@@ -158,7 +158,8 @@ absl::StatusOr<std::optional<BulkReceiver::Completed>> BulkReceiver::receive_one
     }
     early.swap(assembly.received);
   }
-  // Without the lock: it takes a while, and nobody else touches the block before it is complete.
+  // Without the lock: it takes a while, and no other thread touches the block before it is
+  // complete.
   copy(early, block->data());
   copy(chunk.data, block->data() + chunk.offset);
   MutexLock lock(mutex_);

@@ -60,7 +60,7 @@ class BulkReceiver {
 
   /// Frames that these chunks complete, in order. kInvalidArgument for chunks that overlap, leave
   /// gaps, contradict their ticket or come in too large a number before it. A frame for which there
-  /// is no memory completes as lost, when all of it has come. By one thread at a time.
+  /// is no memory completes as lost, when all of it has arrived. By one thread at a time.
   absl::StatusOr<std::vector<Completed>> receive(std::vector<Chunk> chunks);
 
   /// A transfer has been fetched. The frame, if that completes it. kCancelled after clear().
@@ -85,7 +85,7 @@ class BulkReceiver {
   struct Assembly {
     std::uint64_t size_bytes = 0;
     std::uint64_t received_bytes = 0;
-    /// What has come, unless there is a block: that of a payload which is not small, from the
+    /// What has arrived, unless there is a block: that of a payload which is not small, from the
     /// first chunk after its ticket.
     absl::Cord received;
     std::shared_ptr<ReceiveBlock> block;

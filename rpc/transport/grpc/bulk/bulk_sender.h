@@ -22,14 +22,14 @@ namespace sinew::internal {
 /// not wait for the end of a huge one, and the grants for what comes the other way.
 ///
 /// Why grants. A ticket and its chunks travel on different streams, and all streams are always
-/// read, so chunks may come before anybody could say whether there is room for them: the ticket
-/// stands behind others, or its receiver's thread has something else to do. If the receiver waited
-/// with reading them, announced transfers behind them could not end, and both ends could stand
-/// still for ever. So it is the sender that holds back: it sends at most kUnannouncedBytes of
-/// transfers that the receiver has not granted yet, and the receiver grants a transfer when it has
-/// read the ticket and ConnectionHandler::on_announced() has admitted the frame. What is granted
-/// always moves. The receiver's memory is kUnannouncedBytes and what its handler admits, which it
-/// checks against the windows that the layer above keeps.
+/// read, so chunks may arrive before it is known whether there is room for them: the ticket is
+/// behind others, or its receiver's thread has something else to do. If the receiver waited with
+/// reading them, announced transfers behind them could not end, and both ends could deadlock. So it
+/// is the sender that holds back: it sends at most kUnannouncedBytes of transfers that the receiver
+/// has not granted yet, and the receiver grants a transfer when it has read the ticket and
+/// ConnectionHandler::on_announced() has admitted the frame. What is granted always moves. The
+/// receiver's memory is kUnannouncedBytes and what its handler admits, which it checks against the
+/// windows that the layer above keeps.
 ///
 /// Thread-safe.
 class BulkSender {

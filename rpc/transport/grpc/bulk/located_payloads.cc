@@ -4,7 +4,7 @@
 
 namespace sinew::internal {
 
-// What a payload refers to is freed by whoever drops it, which may run code of LibTorch's: never
+// What a payload refers to is freed where it is dropped, which may run code of LibTorch: never
 // under the lock.
 
 bool LocatedPayloads::add(std::uint64_t transfer, Payload payload) {

@@ -104,7 +104,7 @@ void AcceptedConnection::end_handshake() {
 void AcceptedConnection::attach(StreamKind kind, std::unique_ptr<ServerCall> call) {
   if (stream_origin(call->context().auth_context().get(), call->context().peer()) != origin_) {
     refuse_exchange(std::move(call),
-                    absl::PermissionDeniedError("this connection belongs to somebody else"));
+                    absl::PermissionDeniedError("this connection belongs to another peer"));
     return;
   }
   const unsigned bit = 1u << static_cast<unsigned>(kind);
@@ -131,7 +131,7 @@ void AcceptedConnection::attach(StreamKind kind, std::unique_ptr<ServerCall> cal
   stream->start_read();
 }
 
-// Its opener sends something as soon as it has the answer: so the answer has come.
+// Its opener sends something as soon as it has the answer: so the answer has arrived.
 void AcceptedConnection::come_up(grpc::ByteBuffer message) {
   if (!announce_up(ConnectionEnds::Role::kAcceptor)) return;
   end_handshake();

@@ -33,11 +33,11 @@ class TokenRegistry {
 /// The acceptor's end of a connection; see OpenedConnection for the handshake.
 class AcceptedConnection final : public GrpcConnection {
  public:
-  /// A control stream has come in, which is refused when there are too many. `acceptor` outlives
+  /// A control stream has arrived, which is refused when there are too many. `acceptor` outlives
   /// the transport's shutdown.
   static void accept(std::shared_ptr<TransportCore> core, std::shared_ptr<TokenRegistry> tokens,
                      Acceptor* acceptor, std::unique_ptr<ServerCall> call);
-  /// Another stream has come in, with this connection's token: that of the calls or the bulk lane.
+  /// Another stream has arrived, with this connection's token: that of the calls or the bulk lane.
   void attach(StreamKind kind, std::unique_ptr<ServerCall> call);
 
  private:
@@ -67,7 +67,7 @@ class AcceptedConnection final : public GrpcConnection {
   std::uint64_t turn_ ABSL_GUARDED_BY(handshake_mutex_) = 0;
   /// Lanes are read.
   bool is_reading_ ABSL_GUARDED_BY(handshake_mutex_) = false;
-  /// Streams that have come before that.
+  /// Streams that have arrived before that.
   std::vector<std::shared_ptr<LaneStream>> unread_ ABSL_GUARDED_BY(handshake_mutex_);
   /// Written by the reads of the control lane, which come one after the other.
   bool is_answered_ = false;

@@ -14,15 +14,15 @@
 namespace sinew::internal {
 namespace {
 
-// Between both ends of a connection, beats of the layer above find out about a dead peer first;
-// this ends sockets that nobody asks about any more, and unacknowledged data (gRPC sets
-// TCP_USER_TIMEOUT to kGiveUpAfter).
+// Between both ends of a connection, heartbeats of the layer above find a dead peer first; this
+// ends sockets that are not in use any more, and unacknowledged data (gRPC sets TCP_USER_TIMEOUT to
+// kGiveUpAfter).
 constexpr int kKeepaliveTimeMs = 60 * 1000;
 constexpr int kKeepaliveTimeoutMs = static_cast<int>(kGiveUpAfter.count());
 
 constexpr int kLargestFrameBytes = 4 << 20;
 // What may be on its way on a stream before its receiver has asked for it. gRPC finds a value by
-// itself, but starts with 64 KiB and falls back when little has come for a while.
+// itself, but starts with 64 KiB and falls back when little has arrived for a while.
 constexpr int kLookaheadBytes = 16 << 20;
 // What a socket is read into: grows with what arrives, so that an idle connection holds little.
 constexpr int kFirstReadBytes = 64 << 10;

@@ -17,7 +17,8 @@
 
 namespace sinew::internal {
 
-/// The opener's end of a stream. Lives until gRPC has reported its end, whoever else holds it.
+/// The opener's end of a stream. Lives until gRPC has reported its end, even without another
+/// holder.
 class ClientStream final : public LaneStream {
  public:
   /// When the other end sees the call: at once, or with the first message, in one packet. That is
@@ -60,7 +61,8 @@ class ClientStream final : public LaneStream {
   MemberCompletion<ClientStream> read_{this, &ClientStream::on_read};
   MemberCompletion<ClientStream> written_{this, &ClientStream::on_written};
   MemberCompletion<ClientStream> ended_{this, &ClientStream::on_status};
-  /// Beside reads and writes: the start, the status, and issue_end(), which comes from anywhere.
+  /// In addition to reads and writes: the start, the status, and issue_end(), which comes from
+  /// anywhere.
   std::atomic<int> operations_{3};
   /// The first message, or the end, has the start to do. Never both at a time: see LaneStream.
   bool starts_later_ = false;

@@ -16,8 +16,8 @@ namespace {
 
 // How long a frame may wait for others.
 constexpr auto kLongestLinger = std::chrono::milliseconds(1);
-// What the thread that reads a lane fetches by itself, while nobody else polls. More is worth
-// another thread's waking up.
+// What the thread that reads a lane fetches by itself, while no other thread polls. For more it
+// pays to wake another thread.
 constexpr std::size_t kMaxFetchedInPlaceBytes = std::size_t{2} << 20;
 // From here on the sender hears at once that it need not keep a payload any more.
 constexpr std::size_t kToldAtOnceBytes = std::size_t{16} << 20;
@@ -60,7 +60,7 @@ bool GrpcConnection::enter() {
     down_reason_ = absl::UnavailableError("the transport was shut down");
     return false;
   }
-  // shutdown() has overtaken it: what is down keeps no hold, since it would keep it for ever.
+  // shutdown() has overtaken it: what is down keeps no hold, since it would keep it permanently.
   if (phase_ == Phase::kDown) return false;
   hold_ = std::move(hold);
   connect_timer_ = core_->run_after(timeout, [weak = weak_from_this(), timeout] {
@@ -139,8 +139,8 @@ bool GrpcConnection::announce_up(ConnectionEnds::Role role) {
                     }
                     writer(Lane::kControl).send_planes(*std::move(messages));
                   });
-  // One that nobody sends anything large on finds out all the same: planes know who is at the other
-  // end, so that the end of that process is seen.
+  // A connection without large payloads finds out all the same: planes know the process at the
+  // other end, so that its end is seen.
   if (role == ConnectionEnds::Role::kOpener && !core_->planes().planes.empty()) {
     core_->plane_turns().enter([weak = weak_from_this()] {
       const std::shared_ptr<GrpcConnection> connection = weak.lock();
@@ -539,7 +539,7 @@ void GrpcConnection::run_on_down() {
     hold = std::move(hold_);
   }
   release();
-  // An acceptor's end that was refused, or that nobody was asked about, has nobody to tell.
+  // An acceptor's end that was refused, or was not asked about, has no handler to tell.
   if (handler != nullptr) handler->on_down(shared_from_this(), reason);
   // The handler goes before the hold, so that shutdown() outlasts it.
   handler.reset();

@@ -30,8 +30,8 @@ namespace sinew::internal {
 ///      \------------------------(take_down)-----------------------------/
 ///
 /// on_up, on_frames and on_down keep their order because entering a callback and going down exclude
-/// each other under `mutex_`, and on_down is posted by whoever leaves last: the callback that was
-/// running or take_down().
+/// each other under `mutex_`, and on_down is posted by the one that ends last: the callback that
+/// was running or take_down().
 class GrpcConnection : public Connection,
                        protected StreamEvents,
                        public std::enable_shared_from_this<GrpcConnection> {
@@ -81,7 +81,7 @@ class GrpcConnection : public Connection,
   /// As long as the calls lane has no stream of its own its frames ride on the control lane's.
   /// Whether this one may; end_rides() may come of the question.
   virtual bool may_ride(const PacketFrame& frame, std::size_t size_bytes) = 0;
-  /// So many have come.
+  /// So many have arrived.
   virtual void on_riders(std::size_t) {}
   /// Something waits for the calls lane's stream, as with want_bulk().
   virtual void want_calls() {}
@@ -143,7 +143,7 @@ class GrpcConnection : public Connection,
   void hand_over(BulkReceiver::Completed completed);
   void deliver(Lane lane, std::vector<Frame> frames);
 
-  /// What travels beside the packets of a frame.
+  /// What travels outside of the packets of a frame.
   struct Beside {
     BulkSender::Transfers transfers;
     std::vector<std::uint64_t> located;

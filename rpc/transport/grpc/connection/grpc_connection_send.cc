@@ -107,7 +107,7 @@ std::uint64_t GrpcConnection::kept_bytes() const {
   return bytes;
 }
 
-// Queued under the lock: whoever ends the rides counts all that have left.
+// Queued under the lock: the thread that ends the rides counts all that have left.
 std::optional<std::size_t> GrpcConnection::ride(PacketFrame& frame, std::size_t size_bytes) {
   if (!calls_ride_.load(std::memory_order_acquire) || !may_ride(frame, size_bytes)) return 0;
   MutexLock lock(rides_mutex_);
@@ -149,8 +149,9 @@ absl::Status GrpcConnection::send(Lane lane, Frame frame) {
   return absl::OkStatus();
 }
 
-// Whether somebody sees to what was queued on the calls lane last: the executor's thread, after the
-// short tasks that follow; or, when the sender says that there is time, whoever waits next.
+// Whether a thread will flush what was queued on the calls lane last: the executor's thread, after
+// the short tasks that follow; or, when the sender says that there is time, the next thread that
+// waits.
 bool GrpcConnection::linger(bool sender_has_time) {
   const std::shared_ptr<Flushable> calls(shared_from_this(), &writer(Lane::kCalls));
   if (writer(Lane::kCalls).leave_to_executor(calls)) return true;

@@ -125,7 +125,7 @@ absl::Status explain_failure(const absl::Status& status, const std::string& addr
                              "not to accept our certificate, or has no file descriptor left")));
   }
   if (says_refused(text)) {
-    return absl::NotFoundError(because(absl::StrCat("nobody listens at ", address)));
+    return absl::NotFoundError(because(absl::StrCat("nothing listens at ", address)));
   }
   if (status.code() == absl::StatusCode::kUnimplemented) {
     return absl::NotFoundError(

@@ -15,7 +15,7 @@ grpc::Status to_grpc(const absl::Status& status);
 absl::Status from_grpc(const grpc::Status& status);
 
 /// Turns a status that gRPC made up for a call to `address` into one that tells whether to try
-/// again (see ConnectionHandler::on_down): nobody there, not let in, or broken.
+/// again (see ConnectionHandler::on_down): no process there, not admitted, or broken.
 absl::Status explain_failure(const absl::Status& status, const std::string& address,
                              const Credentials& credentials);
 

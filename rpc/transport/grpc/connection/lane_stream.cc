@@ -39,7 +39,7 @@ WriteEnd LaneStream::start_write(grpc::ByteBuffer message, WriteMode mode) {
 }
 
 void LaneStream::write_ended() {
-  // Lets go of the payloads now rather than with the next write, which is nobody's before the end
+  // Lets go of the payloads now rather than with the next write, which cannot begin before the end
   // of this one is known.
   outgoing_.Clear();
   MutexLock lock(mutex_);

@@ -70,12 +70,11 @@ class LaneStream {
   struct EndState {
     absl::Status status;
     bool write_in_flight = false;
-    /// Nobody is reading, though there may be messages: time for drop_messages(), if at all.
+    /// There is no reader, though there may be messages: time for drop_messages(), if at all.
     bool unread = false;
   };
   virtual void issue_end(const EndState& state) = 0;
-  /// Reads on after end(), so that the end is seen behind messages that nobody asked for; they are
-  /// dropped.
+  /// Reads on after end(), so that the end is seen behind unwanted messages; they are dropped.
   void drop_messages() { issue_read(&incoming_); }
 
   // For the reactions of the derived classes.

@@ -47,7 +47,7 @@ std::optional<std::size_t> LaneWriter::queue(const PacketFrame& frame) {
 }
 
 void LaneWriter::flush() {
-  // First: whoever finds it set below counts on a flush that is yet to come.
+  // First: a thread that finds it set below counts on a flush that is yet to come.
   flush_is_due_.store(false, std::memory_order_relaxed);
   Batch batch;
   {
@@ -143,7 +143,7 @@ LaneWriter::Batch LaneWriter::take_batch_locked() {
   if (writing_ || corked_ || !has_work_locked()) return batch;
   batch.stream = stream_;
   writing_ = true;
-  // Nobody writes, so nobody has it.
+  // No thread writes, so no thread uses it.
   if (spare_.capacity() == SliceWriter().capacity()) std::swap(spare_, written_);
   packet_is_due_ = false;
   batch.packet.riders = std::exchange(riders_, 0);

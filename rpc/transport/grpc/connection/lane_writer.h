@@ -60,7 +60,7 @@ class LaneWriter final : public Flushable {
  private:
   struct Batch {
     SliceWriter frames;
-    /// What stands beside them.
+    /// What is in the packet in addition to them.
     Packet packet;
     std::shared_ptr<LaneStream> stream;
   };
@@ -94,10 +94,10 @@ class LaneWriter final : public Flushable {
   std::atomic<std::uint64_t> kept_bytes_{0};
   /// A thread of the executor is going to flush.
   std::atomic<bool> flush_is_due_{false};
-  /// What stands beside the frames of the next packet.
+  /// What is in the next packet in addition to the frames.
   std::vector<std::string> planes_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::uint64_t> fetched_ ABSL_GUARDED_BY(mutex_);
-  /// Somebody has asked for `fetched_` to leave.
+  /// A caller has asked for `fetched_` to leave.
   bool fetched_is_due_ ABSL_GUARDED_BY(mutex_) = false;
   /// True as long as there is no stream, so that frames wait for it.
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;

@@ -77,7 +77,7 @@ void OpenedConnection::begin(const std::string& hello, const std::string& expect
   packet.frames.emplace_back().envelope = hello;
   control_ = open_stream(StreamKind::kControl, "", ClientStream::Begin::kWithMessage);
   if (control_ == nullptr) return;
-  // The next packet brings the other end up: not before its answer has come.
+  // The next packet brings the other end up: not before its answer has arrived.
   writer(Lane::kControl).cork();
   writer(Lane::kControl).open(control_, WriterStart::kBusy);
   write_handshake(*control_, encode_packet(packet));

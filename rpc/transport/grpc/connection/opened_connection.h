@@ -46,7 +46,8 @@ class OpenedConnection final : public GrpcConnection {
   std::shared_ptr<grpc::Channel> channel_;
   std::shared_ptr<ClientStream> control_;
   std::string token_;
-  /// Which conditions of the calls and bulk streams are met: whoever meets the last one opens it.
+  /// Which conditions of the calls and bulk streams are met: the thread that meets the last one
+  /// opens it.
   std::array<std::atomic<unsigned>, kStreamCount> conditions_{};
   /// Frames of the calls lane that the control lane's stream has carried, both ways.
   std::atomic<std::size_t> riders_{0};

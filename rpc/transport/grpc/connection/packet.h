@@ -33,7 +33,8 @@ constexpr std::size_t kMaxTokenBytes = 256;
 constexpr std::size_t kUnannouncedBytes = std::size_t{16} << 20;
 /// Once a stranger has sent so much of them it is not read from before it has announced them.
 constexpr std::size_t kUnannouncedOfStrangers = std::size_t{64} << 10;
-/// What a transfer costs of kUnannouncedBytes beside its bytes, so that empty ones are bounded too.
+/// What a transfer costs of kUnannouncedBytes in addition to its bytes, so that empty ones are
+/// bounded too.
 constexpr std::size_t kTransferOverheadBytes = 256;
 
 /// Where a part of a frame is found.

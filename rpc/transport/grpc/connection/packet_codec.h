@@ -31,8 +31,8 @@ absl::StatusOr<Frame> decode_unary(const grpc::ByteBuffer& message,
 /// kInvalidArgument with the size for a hello that is larger than kMaxHelloBytes.
 absl::Status check_hello_bytes(std::size_t bytes);
 
-/// encode_packet() piece by piece: what `frame` adds to a packet, the frame itself, and all that
-/// stands beside the frames.
+/// encode_packet() piece by piece: what `frame` adds to a packet, the frame itself, and all that is
+/// in a packet in addition to the frames.
 std::size_t encoded_size_bytes(const PacketFrame& frame);
 void write_frame(SliceWriter& writer, const PacketFrame& frame);
 void write_beside_frames(SliceWriter& writer, const Packet& packet);

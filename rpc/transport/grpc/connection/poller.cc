@@ -77,7 +77,7 @@ Poller::Poller(std::chrono::nanoseconds max_poll)
     }
   } catch (...) {
     queue_->Shutdown();
-    // Somebody has to see the end of the queue.
+    // A thread has to see the end of the queue.
     if (!is_served) duty_->serve();
     join_all();
     throw;

@@ -66,13 +66,13 @@ class Poller final : private EventSource {
   /// is not called. Must not be called inside `start`.
   std::optional<bool> try_now(Completion* tag, absl::FunctionRef<void()> start);
 
-  /// Starts the next read of `stream` before somebody polls the next time. Until then it would
-  /// bring nothing; but gRPC sends an acknowledgement of what was read in a packet of its own with
-  /// the start of a read, unless a write, such as the answer, has taken it along.
+  /// Starts the next read of `stream` before the next poll. Until then it would bring nothing; but
+  /// gRPC sends an acknowledgement of what was read in a packet of its own with the start of a
+  /// read, unless a write, such as the answer, has taken it along.
   void read_later(std::shared_ptr<LaneStream> stream);
 
-  /// Waits for the end of all operations and joins the threads. Whoever starts operations has
-  /// stopped, and the server is shut down. Idempotent; not on a polling thread.
+  /// Waits for the end of all operations and joins the threads. No operation is started any more,
+  /// and the server is shut down. Idempotent; not on a polling thread.
   void shutdown();
 
  private:

@@ -8,7 +8,8 @@
 
 namespace sinew::internal {
 
-/// The acceptor's end of a stream. Lives until gRPC has reported its end, whoever else holds it.
+/// The acceptor's end of a stream. Lives until gRPC has reported its end, even without another
+/// holder.
 class ServerStream final : public LaneStream, private ServerCallEvents {
  public:
   static std::shared_ptr<ServerStream> accept(StreamKind kind, std::shared_ptr<StreamEvents> events,

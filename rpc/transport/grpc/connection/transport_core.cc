@@ -18,7 +18,7 @@ constexpr auto kPoolInterval = std::chrono::seconds(2);
 Executor::Options aside_options() {
   Executor::Options options;
   options.num_threads = 2;
-  // The message whose copy waits for it would wait for ever if it could not be started then.
+  // The message whose copy waits for it would wait without end if it could not be started then.
   options.min_threads = 1;
   options.name = "sinew-aside";
   return options;

@@ -68,7 +68,7 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
   ForeignCall(std::shared_ptr<ForeignCalls> calls, std::unique_ptr<ServerCall> call,
               std::shared_ptr<Quota> quota);
 
-  /// A message has come; the next one is not read before read_next().
+  /// A message has arrived; the next one is not read before read_next().
   virtual void on_message(const grpc::ByteBuffer& message) = 0;
   /// No more messages come. By default the call ends well.
   virtual void on_messages_end() { finish(absl::OkStatus()); }
@@ -93,7 +93,7 @@ class ForeignCall : public ServerCallEvents, public std::enable_shared_from_this
  private:
   friend class ForeignCalls;
   void read_in_turn();
-  /// The message has come, or will not.
+  /// The message has arrived, or will not.
   void end_turn();
   void on_read_done(bool ok) final;
   void on_write_done(bool ok) final;

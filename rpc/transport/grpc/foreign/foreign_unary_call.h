@@ -17,7 +17,7 @@ namespace sinew::internal {
 /// gRPC's side of one unary call (sinew.proto.Worker/Call) of a foreign client.
 class ForeignUnaryCall final : public ForeignCall {
  public:
-  /// Takes the call to `handler` (null: nobody answers such calls), or refuses it.
+  /// Takes the call to `handler` (null: such calls are not answered), or refuses it.
   static void start(const std::shared_ptr<TransportCore>& core,
                     const std::shared_ptr<ForeignCalls>& calls, UnaryHandler* handler,
                     std::unique_ptr<ServerCall> call);

@@ -89,7 +89,7 @@ absl::StatusOr<std::string> local_address_towards(const std::string& host_port) 
 }
 
 absl::StatusOr<std::string> outside_address() {
-  // Addresses for documents (RFC 5737, 3849): nobody has them, and nothing is sent.
+  // Addresses for documents (RFC 5737, 3849): no host has them, and nothing is sent.
   for (const char* somewhere : {"192.0.2.1:9", "[2001:db8::1]:9"}) {
     const absl::StatusOr<std::string> source = local_address_towards(somewhere);
     if (source.ok() && !is_loopback(*source)) return source;

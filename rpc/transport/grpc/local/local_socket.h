@@ -12,8 +12,8 @@ namespace sinew::internal {
 // it. Such names belong to the network namespace, as ports do, so they are unique as long as these
 // are.
 
-/// Sockets that listen beside TCP on `addresses`, with their real ports. What cannot be had,
-/// because the system forbids it or somebody has the name, is left out: then TCP alone has to do.
+/// Sockets that listen in addition to TCP on `addresses`, with their real ports. A socket that the
+/// system forbids, or whose name is in use, is left out: then there is only TCP.
 std::vector<FileDescriptor> listen_locally(const std::vector<HostPort>& addresses);
 
 /// Whether the other end of a Unix socket is a process of this user: anybody may take a name, and

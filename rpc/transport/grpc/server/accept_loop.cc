@@ -91,7 +91,7 @@ bool AcceptLoop::accept_one(const Listener& listener) {
   return true;
 }
 
-// What waits would keep the listener ready, and whoever it is from waiting.
+// A connection that stays in the queue would keep the listener ready, and its client waiting.
 bool AcceptLoop::drop_one(const Listener& listener) {
   { const FileDescriptor given_up = std::exchange(spare_, FileDescriptor()); }
   const bool dropped = accept_from(listener.socket).valid();

@@ -12,7 +12,7 @@
 namespace sinew::internal {
 
 /// Accepts connections on a thread of its own. gRPC could listen by itself, but its listeners stop
-/// for good once the process has no file descriptor left, and take whoever comes.
+/// for good once the process has no file descriptor left, and accept every connection.
 class AcceptLoop {
  public:
   struct Listener {

@@ -77,7 +77,7 @@ class ServerCall {
   MemberCompletion<ServerCall> read_{this, &ServerCall::on_read};
   MemberCompletion<ServerCall> written_{this, &ServerCall::on_written};
   MemberCompletion<ServerCall> finished_{this, &ServerCall::on_finished};
-  /// Beside reads and writes: the end of the call as gRPC sees it, and finish().
+  /// In addition to reads and writes: the end of the call as gRPC sees it, and finish().
   std::atomic<int> operations_{2};
 
   std::atomic<ServerCallEvents*> events_{nullptr};

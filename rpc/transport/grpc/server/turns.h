@@ -17,7 +17,7 @@ namespace sinew::internal {
 
 /// Lets messages of strangers be received a few at a time, in all and from one origin, while others
 /// wait: gRPC collects a message before it says how large it is, so their number is what bounds
-/// their memory. Whoever enters is bounded in number and time elsewhere. Thread-safe.
+/// their memory. The number and the time of those that wait are bounded elsewhere. Thread-safe.
 class Turns {
  public:
   explicit Turns(std::shared_ptr<Quota> at_a_time) : at_a_time_(std::move(at_a_time)) {}

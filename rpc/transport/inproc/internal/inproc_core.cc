@@ -82,7 +82,7 @@ std::shared_ptr<Connection> InprocCore::connect(const std::shared_ptr<InprocEndp
     seal_locked(
         link, InprocEnd::kOpener,
         absl::StartsWith(address, kScheme)
-            ? absl::NotFoundError(absl::StrCat("nobody listens at ", address))
+            ? absl::NotFoundError(absl::StrCat("nothing listens at ", address))
             : absl::InvalidArgumentError(absl::StrCat("\"", address, "\" does not start with ",
                                                       kScheme, ", as addresses here do")));
     return connection;
@@ -116,7 +116,7 @@ void InprocCore::begin_shutdown(const std::shared_ptr<InprocEndpoint>& endpoint)
       if (event->kind == InprocEvent::Kind::kConnect) {
         seal_locked(event->link, InprocEnd::kOpener,
                     absl::NotFoundError(
-                        absl::StrCat("nobody listens at ", endpoint->address, " any more")));
+                        absl::StrCat("nothing listens at ", endpoint->address, " any more")));
         dropped.splice(dropped.end(), endpoint->events, event);
       } else if (event->kind == InprocEvent::Kind::kUnaryCall) {
         dropped.splice(dropped.end(), endpoint->events, event);

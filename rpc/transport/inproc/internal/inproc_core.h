@@ -92,7 +92,7 @@ struct InprocEndpoint {
   absl::flat_hash_set<std::shared_ptr<InprocLink>> links;
   absl::flat_hash_set<std::shared_ptr<InprocUnaryState>> unary_calls;
   std::multimap<std::chrono::steady_clock::time_point, std::weak_ptr<InprocLink>> connect_deadlines;
-  /// Signalled for its delivery thread, and for whoever waits until it no longer runs.
+  /// Signalled for its delivery thread, and for threads that wait until it no longer runs.
   CondVar changed;
 };
 

@@ -86,7 +86,7 @@ void InprocCore::seal_locked(const std::shared_ptr<InprocLink>& link, InprocEnd 
   InprocSide& side = link->side(end);
   if (!side.down_reason.ok()) return;
   side.down_reason = std::move(reason);
-  // An acceptor that has not been asked yet, or refused, has nobody to tell.
+  // An acceptor that has not been asked yet, or refused, has no handler to tell.
   if (side.handler == nullptr) return;
   InprocPendingEvent event;
   event.kind = Kind::kDown;

@@ -92,7 +92,7 @@ void InprocCore::start_unary(const std::shared_ptr<InprocUnaryState>& call,
   if (listener == listeners_.end() || listener->second->unary_handler == nullptr) {
     call->finished = true;
     call->status = listener == listeners_.end()
-                       ? absl::UnavailableError(absl::StrCat("nobody listens at ", address))
+                       ? absl::UnavailableError(absl::StrCat("nothing listens at ", address))
                        : absl::UnimplementedError(absl::StrCat(address, " takes no unary calls"));
     return;
   }
@@ -142,7 +142,7 @@ void InprocCore::notify_unary_cancelled(const std::shared_ptr<InprocUnaryState>&
 absl::StatusOr<Frame> InprocCore::wait_unary(const std::shared_ptr<InprocUnaryState>& call,
                                              std::chrono::nanoseconds timeout) {
   const auto now = std::chrono::steady_clock::now();
-  // Not now + timeout, which overflows for a timeout that means for ever.
+  // Not now + timeout, which overflows for a timeout that means no limit.
   const auto deadline =
       timeout > std::chrono::hours(24) ? now + std::chrono::hours(24) : now + timeout;
   MutexLock lock(mutex_);
