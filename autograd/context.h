@@ -98,7 +98,7 @@ class ContextScope {
 ///   and what a function of the graph threw: the text and peer() name the worker.
 void backward(const Context& context, const std::vector<at::Tensor>& roots,
               const BackwardOptions& options = {});
-/// The same by a worker that takes part in a context of somebody else, e.g. in a handler.
+/// The same by a worker that takes part in the context of another worker, e.g. in a handler.
 void backward(const Worker& worker, const ContextId& context, const std::vector<at::Tensor>& roots,
               const BackwardOptions& options = {});
 inline void backward(const ContextId& context, const std::vector<at::Tensor>& roots,
@@ -140,7 +140,7 @@ std::unique_ptr<CallBuilder> begin_backward_at(const Peer& owner, const Worker& 
                                                const autograd::BackwardOptions& options);
 void finish_backward_at(CallBuilder& call);
 
-/// Whether this worker knows that the context has ended, by the word of its creator or of `caller`.
+/// Whether this worker knows that the context has ended, from its creator or from `caller`.
 /// A context that it has never heard of has not.
 bool has_ended(const Worker& worker, const autograd::ContextId& context, Incarnation caller);
 

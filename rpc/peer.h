@@ -22,9 +22,8 @@ class Worker;
 
 /// A worker that calls go to, as seen from one's own worker, with the options that they are made
 /// with. Get one from Worker::peer(). Names one incarnation: when that worker is lost, calls fail
-/// for ever, even if another comes back under the name. What it says of itself (info(), name(),
-/// rank(), alive(), options()) it says whatever has ended: its worker here too. A small value type;
-/// thread-safe.
+/// permanently, even if another one joins under the name. info(), name(), rank(), alive() and
+/// options() work also when a worker has ended. A small value type; thread-safe.
 class Peer {
  public:
   /// An invalid peer; calls on it throw kFailedPrecondition.

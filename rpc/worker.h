@@ -58,16 +58,15 @@ class Worker {
   std::string address() const;
   /// The members that live, by rank, this one among them: those on the job's list as this worker
   /// has it, less those that it has lost itself. Suspected ones are among them. Other workers'
-  /// lists may differ for a moment, and for longer while whoever holds the list is away. An evicted
-  /// worker sees itself alone.
+  /// lists may differ for a moment, and for longer while the registrar is away. An evicted worker
+  /// sees itself alone.
   std::vector<WorkerInfo> workers() const;
 
-  /// A peer by name, rank or info; no network. By name or rank: whoever has it on the job's list,
-  /// also one that is lost already while the list without it has not come, or cannot (nobody holds
-  /// the list at the moment): then calls fail with kUnavailable, and Peer::alive() is false. By
-  /// info: that incarnation and no other, also when it is lost. Throws RpcError kNotFound when
-  /// nobody on the list has the name or rank (it has gone, or has just joined and the list with it
-  /// has not come), kFailedPrecondition after a shutdown.
+  /// A peer by name, rank or info; no network. By name or rank: the member on the job's list, also
+  /// one that is lost while the list without it has not arrived: then calls fail with kUnavailable,
+  /// and Peer::alive() is false. By info: that incarnation and no other, also when it is lost.
+  /// Throws RpcError: kNotFound when no member on the list has the name or rank (it has left, or
+  /// has joined and the new list has not arrived); kFailedPrecondition after a shutdown.
   Peer peer(std::string_view name) const;
   Peer peer(const char* name) const { return peer(std::string_view(name)); }
   Peer peer(const std::string& name) const { return peer(std::string_view(name)); }
@@ -147,15 +146,16 @@ class Worker {
 
   /// Tells of other workers that join, are suspected, lost or leave from now on, and of this one's
   /// own eviction (MemberEvent). `on_member` runs on the worker's executor, one call at a time, in
-  /// order, until the result goes; it may block and use the worker, as a handler may. What it
-  /// throws is logged. The past is not told: call workers() after this, and whoever is not among
-  /// them comes as kJoined; who joined at that moment may be in both. workers() in `on_member` is
-  /// as new as the event or newer.
+  /// order, until the result is destroyed. It may block and use the worker, as a handler may. What
+  /// it throws is logged.
+  ///
+  /// Call workers() after this: a member that is not among them is told as kJoined; one that joined
+  /// at that moment may be in both. workers() in `on_member` is as new as the event or newer.
   ///
   /// Before kLost and kLeft all calls to that worker have their result or their error, and none of
-  /// its own is started any more; those that run may still. That others are lost is not told any
-  /// more once this worker leaves; after its end nothing is. Throws RpcError kInvalidArgument for
-  /// an empty function, kFailedPrecondition after a shutdown, kAborted when this worker is evicted.
+  /// its own calls is started any more; those that run may go on. Once this worker leaves, losses
+  /// are not told any more. Throws RpcError: kInvalidArgument for an empty function,
+  /// kFailedPrecondition after a shutdown, kAborted when this worker is evicted.
   ///
   ///     auto watch = worker.on_member([](const sinew::MemberEvent& event) { ... });
   [[nodiscard]] MemberWatch on_member(OnMember on_member) const;
@@ -176,7 +176,7 @@ class Worker {
   Counters counters() const;
 
   /// For a worker that only serves others: returns when the job is over and the worker has been
-  /// shut down. A fixed world's job is over when all who live have come to here or to shutdown(),
+  /// shut down. A fixed world's job is over when all that live are here or in shutdown(),
   /// however long that takes; in open membership the worker serves until it is asked to end.
   /// SIGTERM, SIGINT and SIGHUP ask for that (StopSignal), unless the program handles or ignores
   /// them: the worker of a fixed world leaves at once, another one with grace (8 s at most); one
@@ -188,16 +188,15 @@ class Worker {
 
   /// Ends the worker; see ShutdownOptions. Local teardown happens in any case. Idempotent; not to
   /// be called in a handler. Without grace it ends a graceful one that waits in another thread,
-  /// which then throws kCancelled. Throws what the graceful part failed with (kDeadlineExceeded
-  /// names who did not come, kUnavailable that nobody holds the list of members, kInvalidArgument a
-  /// timeout that is not positive) after the teardown.
-  /// An evicted worker that is shut down does not rejoin any more, and if it is about to that ends;
-  /// once it has, the new worker is to be shut down itself.
+  /// which then throws kCancelled. An evicted worker that is shut down does not rejoin any more;
+  /// one that has rejoined is to be shut down itself. Throws RpcError, after the teardown, for the
+  /// graceful part: kDeadlineExceeded with the workers that are missing, kUnavailable when no
+  /// registrar can be reached, kInvalidArgument for a timeout that is not positive.
   void shutdown(const ShutdownOptions& options = {}) const;
   /// False from its shutdown on, and when it was evicted.
   bool is_running() const;
   /// Whether it is in its job, as far as it knows. Once it is kEvicted, all that it does with
-  /// others fails with kAborted, for ever: see rejoin().
+  /// others fails with kAborted: see rejoin().
   MembershipState membership_state() const;
 
   /// Starts a new worker in the place of this one, which was evicted: ends this one without grace

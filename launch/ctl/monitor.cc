@@ -118,7 +118,7 @@ absl::Status serve_monitor(const JobAccess& access, const std::string& bind, Mon
   if (token.empty() && !address->is_loopback() && who != MonitorFor::kEverybody) {
     return absl::PermissionDeniedError(absl::StrCat(
         "--bind ", bind,
-        " is no loopback address, and the job has no token that who looks would have to know: set "
+        " is no loopback address, and the job has no token that a viewer must know: set "
         "SINEW_JOB_TOKEN or SINEW_JOB_TOKEN_FILE, or give --for-everybody"));
   }
   httplib::Server server;
