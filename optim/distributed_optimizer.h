@@ -74,9 +74,9 @@ class DistributedOptimizer {
 
   /// The same optimizer after workers that own parameters were lost and have returned, empty:
   ///
-  ///     const auto net = worker.find<app::Net>("server/net", 5min);     // the next one of that
-  ///     name optimizer = optimizer.rebind(net.call<&app::Net::parameters>(), options); const auto
-  ///     done = optimizer.load("run7").note;                  // all owners go back to it
+  ///     const auto net = worker.find<app::Net>("server/net", 5min);  // the next of that name
+  ///     optimizer = optimizer.rebind(net.call<&app::Net::parameters>(), options);
+  ///     const auto note = optimizer.load("run7").note;  // all owners return to it
   ///
   /// `groups` are all parameters, as when it was made. Where the owner lives they are the same
   /// ones, and its part stays as it is (its options too). Where it is another worker, a part is
