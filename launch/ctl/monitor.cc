@@ -109,6 +109,18 @@ void add_paths(httplib::Server& server, const JobAccess& access) {
   });
 }
 
+/// Without a token a browser must not be led here by another site's name for this address.
+bool names_loopback(const std::string& host) {
+  absl::StatusOr<HostPort> named = parse_host_port(host);
+  if (!named.ok()) named = parse_host_port(host + ":0");
+  return named.ok() && named->is_loopback();
+}
+
+void refuse(httplib::Response& response, int status, const std::string& text) {
+  response.status = status;
+  response.set_content(text, "text/plain; charset=utf-8");
+}
+
 }  // namespace
 
 absl::Status serve_monitor(const JobAccess& access, const std::string& bind, MonitorFor who) {
@@ -122,19 +134,26 @@ absl::Status serve_monitor(const JobAccess& access, const std::string& bind, Mon
         "SINEW_JOB_TOKEN or SINEW_JOB_TOKEN_FILE, or give --for-everybody"));
   }
   httplib::Server server;
-  server.set_pre_routing_handler([&token](const httplib::Request& request,
-                                          httplib::Response& response) {
+  const bool is_open = who == MonitorFor::kEverybody;
+  server.set_pre_routing_handler([&token, is_open](const httplib::Request& request,
+                                                   httplib::Response& response) {
     // No other site may embed or read what the page shows.
     response.set_header("X-Frame-Options", "DENY");
     response.set_header("Content-Security-Policy",
                         "default-src 'none'; style-src 'unsafe-inline'; script-src "
                         "'unsafe-inline'; connect-src 'self'");
     response.set_header("Cache-Control", "no-store");
-    if (token.empty() || shows_token(request.get_header_value("Authorization"), token)) {
-      return httplib::Server::HandlerResponse::Unhandled;
+    if (token.empty()) {
+      const std::string host = request.get_header_value("Host");
+      if (is_open || names_loopback(host)) return httplib::Server::HandlerResponse::Unhandled;
+      refuse(response, 403, absl::StrCat("'", host, "' is no name of this machine's loopback\n"));
+    } else {
+      if (shows_token(request.get_header_value("Authorization"), token)) {
+        return httplib::Server::HandlerResponse::Unhandled;
+      }
+      response.set_header("WWW-Authenticate", "Basic realm=\"Sinew: the job's token as password\"");
+      refuse(response, 401, "the job's token is wanted\n");
     }
-    response.status = 401;
-    response.set_header("WWW-Authenticate", "Basic realm=\"Sinew: the job's token as password\"");
     return httplib::Server::HandlerResponse::Handled;
   });
   add_paths(server, access);

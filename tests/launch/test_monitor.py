@@ -130,6 +130,15 @@ class Monitor(OperatorCase):
         self.assertIn("sinew_worker_up", self.get("/metrics", {"Authorization": f"Bearer {TOKEN}"}))
         self.assertIn("<title>Sinew</title>", self.get("/", {"Authorization": f"Basic {password}"}))
 
+    def test_without_a_token_another_sites_name_leads_nowhere(self) -> None:
+        self.start()
+        self.monitor()
+        for host in ("evil.example", "evil.example:9464", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1"):
+            for path in ("/", "/metrics", "/state.json"):
+                self.assertEqual(self.refusal(path, {"Host": host}), 403)
+        for host in ("localhost", "localhost:9464", "127.0.0.1", "[::1]:9464"):
+            self.assertIn("sinew_worker_up", self.get("/metrics", {"Host": host}))
+
     def test_the_page_asks_for_what_there_is(self) -> None:
         self.start()
         self.monitor()
