@@ -253,7 +253,8 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
   }
   if (envelope->call().disposition() != proto::RETURN || envelope->call().has_target()) {
     refuse(*call, absl::PermissionDeniedError("only workers hold references: a client can call "
-                                              "free functions that return a value"));
+                                              "functions, and methods of published objects "
+                                              "(Call.object), that return a value"));
     return;
   }
   const Clock::TimePoint now = services_.clock().now();

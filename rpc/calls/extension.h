@@ -264,6 +264,10 @@ class References {
   virtual Future<AnyValue> resolve(const proto::Reference& target, const WorkerInfo& from,
                                    Clock::TimePoint deadline) = 0;
 
+  /// The object that this worker has published under `name`, once it exists; else kNotFound with
+  /// similar names.
+  virtual Future<AnyValue> published(const std::string& name) = 0;
+
   /// `call`, one with RETAIN, has arrived. An error (the reference was deleted already, an id was
   /// forged) means: do not run it.
   virtual absl::Status begin_retain(const proto::Call& call, const WorkerInfo& from) = 0;

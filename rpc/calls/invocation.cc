@@ -167,9 +167,10 @@ void Invocation::begin() {
                                       call.method(), signature, services_.self().name,
                                       printable(call.signature(), 1024)));
   }
-  const bool has_turn = call.has_target() && request_->method->rules.turns() != OneAtATime::kNo;
+  const bool has_object = call.has_target() || !call.object().empty();
+  const bool has_turn = has_object && request_->method->rules.turns() != OneAtATime::kNo;
   if (!has_turn) request_->ticket.pass();
-  if (call.has_target()) {
+  if (has_object) {
     resolve_target_and_run();
   } else {
     run_method();
@@ -251,8 +252,7 @@ void Invocation::resolve_target_and_run() {
                         services_.self().name));
   }
   if (request_->method->rules.turns() != OneAtATime::kNo) return line_up();
-  Future<AnyValue> target =
-      services_.references()->resolve(request_->call().target(), caller_, deadline());
+  const Future<AnyValue> target = resolve_target();
   if (target.done()) {
     request_->target = target.wait();
     run_method();
@@ -265,6 +265,13 @@ void Invocation::resolve_target_and_run() {
       self->run_method();
     });
   });
+}
+
+Future<AnyValue> Invocation::resolve_target() {
+  const proto::Call& call = request_->call();
+  References& references = *services_.references();
+  return call.object().empty() ? references.resolve(call.target(), caller_, deadline())
+                               : references.published(call.object());
 }
 
 void Invocation::run_method() {
@@ -343,7 +350,8 @@ void* Invocation::target(const std::type_info& type) const {
     throw did_not_run(
         ErrorCode::kInvalidArgument,
         absl::StrFormat(
-            "method '%s' is a member function: the call must name its object as a reference",
+            "method '%s' is a member function: the call must name its object, as a reference, or "
+            "as a client by the name under which it is published",
             method()));
   }
   if (*target.type != type) {

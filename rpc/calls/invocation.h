@@ -199,6 +199,7 @@ class Invocation final : public CallContext, public std::enable_shared_from_this
   void check_allowed() const;
   void take_share();
   void resolve_target_and_run();
+  Future<AnyValue> resolve_target();
   // Steps of a call that waits for its turn: invocation_turn.cc.
   Task later(void (Invocation::*step)());
   void line_up();

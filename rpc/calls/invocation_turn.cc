@@ -23,6 +23,11 @@ TurnTable::Key key_of(const proto::GlobalId& reference) {
   return {reference.secret(), absl::HashOf(reference.creator(), reference.serial())};
 }
 
+TurnTable::Key key_of(const proto::Call& call) {
+  if (call.object().empty()) return key_of(call.target().rref());
+  return {absl::HashOf(call.object()), 0};
+}
+
 // Two references may be to one object, and an object to its first member.
 TurnTable::Key key_of(const AnyValue& object) {
   return {reinterpret_cast<std::uintptr_t>(object.pointer.get()), object.type->hash_code()};
@@ -47,7 +52,7 @@ void Invocation::line_up() {
   const auto take = [self = shared_from_this(), lines = services_.server().lines()] {
     CallTurn& own = *self->request_->turn;
     MutexLock lock(own.mutex);
-    if (!own.ended) own.reference = lines->take(key_of(self->request_->call().target().rref()));
+    if (!own.ended) own.reference = lines->take(key_of(self->request_->call()));
   };
   if (request_->ticket.enter(take, later(&Invocation::await_line))) return await_line();
   sink_->watch_queued(*this);
@@ -68,8 +73,7 @@ void Invocation::await_line() {
 void Invocation::await_object() {
   if (!leave_queue()) return;
   throw_if_given_up();
-  Future<AnyValue> target =
-      services_.references()->resolve(request_->call().target(), caller_, deadline());
+  const Future<AnyValue> target = resolve_target();
   if (target.done()) return await_turn(target.wait());
   target.on_done([self = shared_from_this()](const Future<AnyValue>& resolved) {
     self->guard_late([&] {

@@ -61,19 +61,22 @@ std::shared_ptr<ReferenceHandle> NameTable::unpublish(std::string_view name) {
   return handle;
 }
 
+absl::StatusOr<NameTable::Object> NameTable::find(const std::string& name) const {
+  const auto found = objects_.find(name);
+  if (found != objects_.end()) return found->second;
+  return absl::NotFoundError(absl::StrFormat("nothing is published as '%s'; published: %s",
+                                             printable(name, 128),
+                                             nearest_names_text(name, names())));
+}
+
 absl::StatusOr<std::shared_ptr<ReferenceHandle>> NameTable::find(const std::string& name,
                                                                  const std::string& type) const {
-  const auto found = objects_.find(name);
-  if (found == objects_.end()) {
-    return absl::NotFoundError(absl::StrFormat("nothing is published as '%s'; published: %s", name,
-                                               nearest_names_text(name, names())));
-  }
-  if (found->second.type != type) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("what is published as '%s' is a %s, but was sought as a %s", name,
-                        found->second.type, printable(type, 1024)));
-  }
-  return found->second.handle;
+  absl::StatusOr<Object> found = find(name);
+  if (!found.ok()) return found.status();
+  if (found->type == type) return std::move(found->handle);
+  return absl::InvalidArgumentError(
+      absl::StrFormat("what is published as '%s' is a %s, but was sought as a %s", name,
+                      found->type, printable(type, 1024)));
 }
 
 std::vector<std::string> NameTable::nearest(const std::string& name) const {

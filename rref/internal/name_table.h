@@ -48,6 +48,8 @@ class NameTable {
   /// names; kInvalidArgument, with both types.
   absl::StatusOr<std::shared_ptr<ReferenceHandle>> find(const std::string& name,
                                                         const std::string& type) const;
+  /// The same, whatever its type is.
+  absl::StatusOr<Object> find(const std::string& name) const;
   bool contains(std::string_view name) const { return objects_.find(name) != objects_.end(); }
   std::vector<std::string> nearest(const std::string& name) const;
   std::size_t size() const { return objects_.size(); }

@@ -83,6 +83,14 @@ bool NamesManager::unpublish(std::string_view name) {
   return dropped != nullptr;
 }
 
+absl::StatusOr<std::shared_ptr<ReferenceHandle>> NamesManager::find(const std::string& name) const {
+  if (absl::Status valid = validate_object_name(name); !valid.ok()) return valid;
+  MutexLock lock(mutex_);
+  absl::StatusOr<NameTable::Object> found = table_.find(name);
+  if (!found.ok()) return found.status();
+  return std::move(found->handle);
+}
+
 // ---- Those who seek it.
 
 Future<std::string> NamesManager::on_query(const WorkerInfo& from, const std::string& body) {

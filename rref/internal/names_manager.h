@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "sinew/rpc/base/future.h"
 #include "sinew/rpc/base/internal/mutex.h"
 #include "sinew/rpc/calls/extension.h"
@@ -28,6 +29,9 @@ class NamesManager final : public Extension, public std::enable_shared_from_this
   void publish(const std::string& name, std::shared_ptr<ReferenceHandle> handle,
                const std::type_info& type, WhenTaken when_taken);
   bool unpublish(std::string_view name);
+
+  /// What is published under `name`; kNotFound, with similar names.
+  absl::StatusOr<std::shared_ptr<ReferenceHandle>> find(const std::string& name) const;
 
   /// Serves kGetMethod.
   static void serve_get(const std::shared_ptr<Invocation>& call);

@@ -27,8 +27,9 @@ class ReferenceHandle {
   virtual Future<void> created() const = 0;
   /// The owner's value, once it is made; kFailedPrecondition elsewhere, or when it is of another
   /// type.
-  virtual Future<AnyValue> local_async(const std::type_info& type,
-                                       const CallOptions& options) const = 0;
+  Future<AnyValue> local_async(const std::type_info& type, const CallOptions& options) const;
+  /// Of any type.
+  virtual Future<AnyValue> value_async(const CallOptions& options) const = 0;
   virtual AnyValue local(const std::type_info& type, const CallOptions& options) const = 0;
   /// Never throws.
   virtual Peer owner_peer() const = 0;

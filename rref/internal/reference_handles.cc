@@ -73,6 +73,13 @@ void check_receiver(const MessageRoute& route) {
 
 }  // namespace
 
+// ---- Any handle
+
+Future<AnyValue> ReferenceHandle::local_async(const std::type_info& type,
+                                              const CallOptions& options) const {
+  return value_async(options).then([&type](const AnyValue& made) { return checked(made, type); });
+}
+
 // ---- Creation
 
 void Creation::keep_failure(std::exception_ptr error) {
@@ -158,9 +165,7 @@ void UserHandle::throw_not_owner() const {
           to_string(), owner_.name, manager == nullptr ? "?" : manager->self().name));
 }
 
-Future<AnyValue> UserHandle::local_async(const std::type_info&, const CallOptions&) const {
-  throw_not_owner();
-}
+Future<AnyValue> UserHandle::value_async(const CallOptions&) const { throw_not_owner(); }
 
 AnyValue UserHandle::local(const std::type_info&, const CallOptions&) const { throw_not_owner(); }
 
@@ -278,16 +283,14 @@ Future<void> OwnerHandle::created() const {
   }
 }
 
-Future<AnyValue> OwnerHandle::local_async(const std::type_info& type,
-                                          const CallOptions& options) const {
+Future<AnyValue> OwnerHandle::value_async(const CallOptions& options) const {
   const Future<AnyValue> value = slot()->future;
-  const auto check = [&type](const AnyValue& made) { return checked(made, type); };
-  if (value.done()) return value.then(check);
+  if (value.done()) return value;
   const std::shared_ptr<WorkerServices> services = services_.lock();
   if (services == nullptr) throw_ended(*end_);
   const auto timeout = checked_timeout(options, *services);
   const Clock::TimePoint now = services->clock().now();
-  if (timeout >= Clock::TimePoint::max() - now) return value.then(check);
+  if (timeout >= Clock::TimePoint::max() - now) return value;
   const Promise<AnyValue> promise(services->executor().get());
   const Timers::TimerId timer =
       services->timers().run_at(now + timeout, [promise, text = to_string()] {
@@ -295,7 +298,7 @@ Future<AnyValue> OwnerHandle::local_async(const std::type_info& type,
             ErrorCode::kDeadlineExceeded,
             absl::StrFormat("%s has no value yet: the call that makes it has not ended", text)));
       });
-  value.then(check).on_done([promise, timer, weak = services_](const Future<AnyValue>& done) {
+  value.on_done([promise, timer, weak = services_](const Future<AnyValue>& done) {
     if (const auto running = weak.lock()) running->timers().cancel(timer);
     if (const std::exception_ptr error = done.error()) {
       promise.try_set_error(error);

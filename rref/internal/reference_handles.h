@@ -51,8 +51,7 @@ class UserHandle final : public ReferenceHandle, public std::enable_shared_from_
   const WorkerInfo& owner() const override { return owner_; }
   bool confirmed() const override;
   Future<void> created() const override;
-  Future<AnyValue> local_async(const std::type_info& type,
-                               const CallOptions& options) const override;
+  Future<AnyValue> value_async(const CallOptions& options) const override;
   AnyValue local(const std::type_info& type, const CallOptions& options) const override;
   Peer owner_peer() const override;
   std::string to_string() const override;
@@ -94,8 +93,7 @@ class OwnerHandle final : public ReferenceHandle, public std::enable_shared_from
   const WorkerInfo& owner() const override { return self_; }
   bool confirmed() const override { return true; }
   Future<void> created() const override;
-  Future<AnyValue> local_async(const std::type_info& type,
-                               const CallOptions& options) const override;
+  Future<AnyValue> value_async(const CallOptions& options) const override;
   AnyValue local(const std::type_info& type, const CallOptions& options) const override;
   Peer owner_peer() const override;
   std::string to_string() const override;

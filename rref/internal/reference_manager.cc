@@ -14,6 +14,7 @@
 #include "sinew/rref.pb.h"
 #include "sinew/rref/internal/layer.h"
 #include "sinew/rref/internal/ledger_codec.h"
+#include "sinew/rref/internal/names_manager.h"
 
 namespace sinew::internal {
 namespace {
@@ -331,6 +332,12 @@ Future<AnyValue> ReferenceManager::resolve(const proto::Reference& target, const
   waiting_.emplace(rref, Waiting{fork, from, deadline, std::move(promise)});
   arm_timer_locked();
   return future;
+}
+
+Future<AnyValue> ReferenceManager::published(const std::string& name) {
+  const auto found = NamesManager::of(services_)->find(name);
+  if (!found.ok()) return make_failed_future<AnyValue>(make_error(found.status()));
+  return (*found)->value_async({kNoTimeout, {}});
 }
 
 void ReferenceManager::check_waiting(const RRefId& rref) {

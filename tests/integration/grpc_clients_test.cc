@@ -97,7 +97,8 @@ class GrpcClients : public ::testing::Test {
     options.methods.add<&testapp::add>().add<&clients::metadata>().add<&clients::metadata_later>();
     options.methods.add<&clients::until_cancelled>().add<&clients::fail_at_length>();
     options.methods.add<&clients::blocked>(sinew::allow("worker0"));
-    options.methods.serve<testapp::Counter>();
+    options.methods.serve<testapp::Counter>().add<&testapp::Counter::add>();
+    options.methods.add<&testapp::Counter::get>(sinew::allow("trainer"));
     // Not listed for those who may not call it.
     options.methods.add<&testapp::echo>(sinew::allow("trainer"));
     options.tweak = [lists](int, sinew::WorkerOptions& worker) {
@@ -189,6 +190,26 @@ TEST_F(GrpcClients, AnErrorOfTheMethodIsTheStatus) {
   EXPECT_EQ(error.execution(), sinew::proto::MAY_HAVE_RUN);
   EXPECT_EQ(error.type_name(), "std::out_of_range");
   EXPECT_EQ(error.remote_message(), "oh!");
+}
+
+TEST_F(GrpcClients, MethodsOfPublishedObjectsAreCalledByName) {
+  start();
+  worker().publish("five", std::make_shared<testapp::Counter>(5));
+  sinew::proto::CallRequest add = request("testapp::Counter::add");
+  add.mutable_call()->set_object("five");
+  add.mutable_call()->add_arguments()->set_integer(2);
+  ASSERT_TRUE(call(add).ok());
+  EXPECT_EQ(value().integer(), 7);
+
+  sinew::proto::CallRequest get = request("testapp::Counter::get");
+  get.mutable_call()->set_object("five");
+  EXPECT_EQ(call(get).error_code(), grpc::PERMISSION_DENIED) << "rules hold as for functions";
+
+  worker().unpublish("five");
+  const grpc::Status gone = call(add);
+  EXPECT_EQ(gone.error_code(), grpc::NOT_FOUND);
+  EXPECT_THAT(gone.error_message(), HasSubstr("nothing is published as 'five'"));
+  EXPECT_EQ(error_in(gone).execution(), sinew::proto::DID_NOT_RUN);
 }
 
 // gRPC's clients drop calls whose trailers are over 8 KiB. What is not ASCII takes three times as

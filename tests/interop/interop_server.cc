@@ -6,14 +6,17 @@
 // does.
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +25,7 @@
 #include "absl/strings/str_join.h"
 #include "google/protobuf/wrappers.pb.h"
 #include "sinew/rpc/rpc.h"
+#include "sinew/rref/names.h"
 #include "sinew/rref/rref.h"
 #include "sinew/streams/stream.h"
 
@@ -171,9 +175,23 @@ sinew::Stream<at::Tensor> tensors(std::int64_t n) {
 class Counter {
  public:
   std::int64_t add(std::int64_t amount) { return total_ += amount; }
+  sinew::Stream<std::int64_t> up_to(std::int64_t n) { return count(n, false); }
 
  private:
   std::atomic<std::int64_t> total_{0};
+};
+
+/// For one call at a time.
+class Shelf {
+ public:
+  std::int64_t put() {
+    const std::int64_t before = items_;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return items_ = before + 1;
+  }
+
+ private:
+  std::int64_t items_ = 0;
 };
 
 }  // namespace interop
@@ -185,8 +203,9 @@ SINEW_METHOD(interop::scale, interop::add, interop::narrow, interop::nothing, in
              interop::blob, interop::metadata, interop::fail, interop::nested_fail, interop::never,
              interop::started_calls, interop::cancelled_calls, interop::count,
              interop::count_for_ever, interop::stopped_streams, interop::tensors,
-             interop::Counter::add);
+             interop::Counter::add, interop::Counter::up_to);
 SINEW_SERVICE(interop::Counter, ());
+SINEW_SERVICE(interop::Shelf, (), put);
 
 void interop::nested_fail(const std::string& text) {
   sinew::current_worker().peer(0).call<&interop::fail>(text);
@@ -236,9 +255,13 @@ int main(int argc, char** argv) {
       .add<&interop::stopped_streams>()
       .add<&interop::tensors>()
       .add<&interop::Counter::add>()
-      .serve<interop::Counter>();
+      .add<&interop::Counter::up_to>()
+      .serve<interop::Counter>()
+      .serve<interop::Shelf>(sinew::one_at_a_time());
   try {
     const sinew::Worker worker = sinew::init_rpc(std::move(options));
+    worker.publish("counter", std::make_shared<interop::Counter>());
+    worker.publish("shelf", std::make_shared<interop::Shelf>());
     std::cout << worker.address() << std::endl;
     std::string line;
     while (std::getline(std::cin, line)) {

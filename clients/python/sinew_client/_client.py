@@ -161,12 +161,18 @@ class Client:
         return self._address
 
     def call(
-        self, method: str, *arguments: Any, timeout: Optional[float] = None, metadata: Optional[Metadata] = None
+        self,
+        method: str,
+        *arguments: Any,
+        object: str = "",
+        timeout: Optional[float] = None,
+        metadata: Optional[Metadata] = None,
     ) -> Any:
         """Calls a registered method of the worker, and waits for its result.
 
         `method`: its name there, such as "app::scale".
         `arguments`: see the package's description for what becomes of which type.
+        `object`: for a method of a class: the name under which the worker has published the object.
         `timeout`: seconds; left out: the default_timeout of connect().
         `metadata`: what the method finds in CallContext::metadata().
 
@@ -175,7 +181,7 @@ class Client:
         Raises RpcError when the call fails, and TypeError or ValueError, which name the argument, for what cannot travel.
         """
         self._check_process(method)
-        request = _request(method, arguments)
+        request = _request(method, arguments, object)
         pairs = self._pairs(metadata, method)
         try:
             response = self._unary(request, timeout=self._timeout(timeout), metadata=pairs)
@@ -184,11 +190,16 @@ class Client:
         return self._result(response, method)
 
     def call_async(
-        self, method: str, *arguments: Any, timeout: Optional[float] = None, metadata: Optional[Metadata] = None
+        self,
+        method: str,
+        *arguments: Any,
+        object: str = "",
+        timeout: Optional[float] = None,
+        metadata: Optional[Metadata] = None,
     ) -> CallFuture:
         """As call(), without waiting. Arguments may be changed at once. Callbacks of the future run on a thread of gRPC."""
         self._check_process(method)
-        request = _request(method, arguments)
+        request = _request(method, arguments, object)
         pairs = self._pairs(metadata, method)
         future = CallFuture()
         try:
@@ -200,7 +211,12 @@ class Client:
         return future
 
     def stream(
-        self, method: str, *arguments: Any, timeout: Optional[float] = None, metadata: Optional[Metadata] = None
+        self,
+        method: str,
+        *arguments: Any,
+        object: str = "",
+        timeout: Optional[float] = None,
+        metadata: Optional[Metadata] = None,
     ) -> Stream:
         """Calls a method that returns a stream, and reads that: an iterator over its items.
 
@@ -211,7 +227,7 @@ class Client:
         `timeout`: seconds for the call and all of the stream; left out: the default_timeout of connect(). Otherwise as call().
         """
         seconds = self._timeout(timeout)
-        identifier = self.call(method, *arguments, timeout=timeout, metadata=metadata)
+        identifier = self.call(method, *arguments, object=object, timeout=timeout, metadata=metadata)
         return Stream(self, identifier, method, seconds)
 
     def _check_process(self, method: str) -> None:
@@ -240,7 +256,7 @@ class Client:
     def methods(self, timeout: Optional[float] = None) -> Dict[str, str]:
         """The names of the worker's methods and their signatures: {"app::scale": "(tensor,real)->tensor"}.
 
-        Members of classes, and constructors ("->kept"), are among them; only workers can call those. Raises RpcError
+        Methods of classes are among them, and constructors ("->kept"), which only workers can call. Raises RpcError
         PERMISSION_DENIED unless the worker was started with WorkerOptions::list_methods.
         """
         return dict(sorted(self.call(_LIST_METHOD, timeout=timeout).items()))
@@ -334,10 +350,12 @@ class Client:
             ) from error
 
 
-def _request(method: str, arguments: Sequence[Any]) -> bytes:
+def _request(method: str, arguments: Sequence[Any], published: str) -> bytes:
     if not isinstance(method, str):
         raise TypeError(f"a method's name is a str, this is a {type(method).__name__}")
-    call = _protos.Call(method=method)
+    if not isinstance(published, str):
+        raise TypeError(f"the name of an object is a str, this is a {type(published).__name__}")
+    call = _protos.Call(method=method, object=published)
     written = Arguments()
     written.write(arguments, call.arguments)
     return write_request(call, written.payloads)

@@ -111,6 +111,36 @@ class CallsTest(WorkerTest):
         self.assertEqual(seen.count("/sinew.proto.Worker/Call"), 3)
 
 
+class ObjectsTest(WorkerTest):
+    def test_methods_of_a_published_object(self) -> None:
+        before = self.client.call("interop::Counter::add", 0, object="counter")
+        self.assertEqual(self.client.call("interop::Counter::add", 5, object="counter"), before + 5)
+        futures = [self.client.call_async("interop::Counter::add", 1, object="counter") for _ in range(50)]
+        self.assertEqual({future.result() for future in futures}, set(range(before + 6, before + 56)))
+        with self.client.stream("interop::Counter::up_to", 3, object="counter") as numbers:
+            self.assertEqual(list(numbers), [0, 1, 2])
+
+    def test_an_object_that_is_called_by_one_at_a_time(self) -> None:
+        futures = [self.client.call_async("interop::Shelf::put", object="shelf") for _ in range(20)]
+        self.assertEqual({future.result() for future in futures}, set(range(1, 21)))
+
+    def test_objects_that_are_none(self) -> None:
+        for name, code, text in (
+            ("countr", sinew_client.ErrorCode.NOT_FOUND, "nothing is published as 'countr'; published: counter"),
+            ("", sinew_client.ErrorCode.INVALID_ARGUMENT, "by the name under which it is published"),
+            ("shelf", sinew_client.ErrorCode.INVALID_ARGUMENT, "belongs to interop::Counter, but"),
+            ("a/b", sinew_client.ErrorCode.INVALID_ARGUMENT, "'a/b'"),
+            ("x" * 5000, sinew_client.ErrorCode.INVALID_ARGUMENT, "128"),
+        ):
+            with self.assertRaises(sinew_client.RpcError) as caught:
+                self.client.call("interop::Counter::add", 1, object=name)
+            self.assertEqual(caught.exception.code, code, caught.exception)
+            self.assertIn(text, str(caught.exception))
+            self.assertTrue(caught.exception.did_not_run, caught.exception)
+        with self.assertRaisesRegex(TypeError, "the name of an object is a str, this is a int"):
+            self.client.call("interop::Counter::add", 1, object=7)
+
+
 class FailuresTest(WorkerTest):
     def test_an_exception_of_the_method(self) -> None:
         for call in (self.client.call, lambda *a: self.client.call_async(*a).result(PATIENCE_S)):
