@@ -74,6 +74,7 @@ sinew::Future<Push> Agent::select_action(std::int64_t observer, const State& sta
 
 void Agent::report_reward(std::int64_t observer, double reward) {
   member(observer).earnings.add(0, reward);
+  clients_.step(observer);
 }
 
 at::Tensor Agent::select_actions(std::int64_t observer, const at::Tensor& states) {
@@ -95,6 +96,35 @@ void Agent::report_rewards(std::int64_t observer, const Earnings& earnings) {
                                 " environments each");
   }
   member(observer).earnings = earnings;
+}
+
+std::int64_t Agent::enter(const std::string& name) {
+  if (batcher_) {
+    throw std::invalid_argument(
+        "with --batch all observers are workers: the agent takes no client");
+  }
+  clients_.add(last_id_ + 1, name);
+  members_[++last_id_].worker.name = name;
+  return last_id_;
+}
+
+sinew::Future<std::int64_t> Agent::next_episode(std::int64_t client) {
+  return clients_.next_episode(client);
+}
+
+void Agent::end_episode(std::int64_t client) { clients_.end_episode(client); }
+
+ClientNews Agent::begin_clients(std::int64_t max_steps) {
+  return without_lost(clients_.begin(max_steps));
+}
+
+sinew::Future<void> Agent::clients_played() { return clients_.played(); }
+
+ClientNews Agent::drop_silent_clients() { return without_lost(clients_.drop_silent()); }
+
+ClientNews Agent::without_lost(ClientNews news) {
+  for (const std::int64_t id : clients_.take_lost()) members_.erase(id);
+  return news;
 }
 
 EpisodeResult Agent::finish_episode() {
@@ -169,7 +199,8 @@ sinew::MethodTable agent_methods() {
   sinew::MethodTable methods;
   methods.add<&Agent::admit, &Agent::forget, &Agent::expect, &Agent::select_action,
               &Agent::report_reward, &Agent::select_actions, &Agent::report_rewards, &Agent::act,
-              &Agent::finish_episode>(
+              &Agent::enter, &Agent::next_episode, &Agent::end_episode, &Agent::begin_clients,
+              &Agent::clients_played, &Agent::drop_silent_clients, &Agent::finish_episode>(
       // Those whose request waits for others must let them in.
       sinew::one_at_a_time(sinew::OneAtATime::kGivesUpTurn));
   return methods;

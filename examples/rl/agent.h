@@ -5,9 +5,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cart_pole.h"
+#include "client_observers.h"
 #include "decision.h"
 #include "earnings.h"
 #include "observer.h"
@@ -63,7 +65,17 @@ class Agent {
   /// By one forward pass.
   std::vector<Push> act(const std::vector<Request>& requests);
 
-  /// One step of REINFORCE on the episode of all who have played.
+  /// For a client (client_observers.h): gives it an id. Its actions and rewards go by
+  /// select_action() and report_reward(). Throws std::invalid_argument with `batch`, and when there
+  /// are too many.
+  std::int64_t enter(const std::string& name);
+  sinew::Future<std::int64_t> next_episode(std::int64_t client);
+  void end_episode(std::int64_t client);
+  ClientNews begin_clients(std::int64_t max_steps);
+  sinew::Future<void> clients_played();
+  ClientNews drop_silent_clients();
+
+  /// One step of REINFORCE on the episode of all that have played.
   EpisodeResult finish_episode();
 
  private:
@@ -78,6 +90,7 @@ class Agent {
   };
 
   Member& member(std::int64_t observer);
+  ClientNews without_lost(ClientNews news);
 
   const Options options_;
   /// The policy and its optimizer.
@@ -85,6 +98,7 @@ class Agent {
   /// By their ids, which are used once.
   std::map<std::int64_t, Member> members_;
   std::int64_t last_id_ = 0;
+  ClientObservers clients_;
   double average_reward_ = 0;
   std::optional<sinew::Batcher<Request, Push>> batcher_;
 };
@@ -98,4 +112,6 @@ SINEW_STRUCT(rl::EpisodeResult, last_reward, average_reward);
 SINEW_STRUCT(rl::Request, observer, state);
 SINEW_METHOD(rl::Agent::admit, rl::Agent::forget, rl::Agent::expect, rl::Agent::select_action,
              rl::Agent::report_reward, rl::Agent::select_actions, rl::Agent::report_rewards,
-             rl::Agent::act, rl::Agent::finish_episode);
+             rl::Agent::act, rl::Agent::enter, rl::Agent::next_episode, rl::Agent::end_episode,
+             rl::Agent::begin_clients, rl::Agent::clients_played, rl::Agent::drop_silent_clients,
+             rl::Agent::finish_episode);

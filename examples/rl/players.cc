@@ -8,12 +8,16 @@
 #include "cart_pole.h"
 #include "sinew/examples/common/files.h"
 #include "sinew/examples/common/stop_signal.h"
+#include "sinew/rref/names.h"
 
 namespace rl {
 namespace {
 
 // How soon it is noticed that the process is asked to end.
 constexpr std::chrono::milliseconds kStopNoticed(100);
+// A client that has made no step for so long is lost.
+constexpr std::chrono::seconds kClientPatience(3);
+constexpr char kPublished[] = "agent";
 
 std::int64_t others(const sinew::Worker& worker) {
   return static_cast<std::int64_t>(worker.workers().size()) - 1;
@@ -31,7 +35,8 @@ std::shared_ptr<sinew::RRef<Agent>> make_agent(const sinew::Worker& worker,
 }  // namespace
 
 Players::Players(const sinew::Worker& worker, const Options& options, Tell tell)
-    : options_(options),
+    : worker_(worker),
+      options_(options),
       tell_(std::move(tell)),
       steps_per_observer_(options.max_steps / std::max<std::int64_t>(others(worker), 1)),
       agent_(make_agent(worker, options)),
@@ -40,15 +45,21 @@ Players::Players(const sinew::Worker& worker, const Options& options, Tell tell)
       })) {
   team_.wait_for(static_cast<std::size_t>(others(worker)));
   for (const auto& member : team_.members()) known_.push_back(member.worker);
+  worker_.publish(kPublished, *agent_);
 }
 
-Players::~Players() = default;
+Players::~Players() {
+  if (worker_.is_running()) worker_.unpublish(kPublished);
+}
 
 std::int64_t Players::run_episode() {
   std::int64_t steps = 0;
   while (steps == 0 && await_one()) {  // 0: all who played are lost
     greet();
+    const ClientNews clients = agent_->call<&Agent::begin_clients>(steps_per_observer_);
+    tell(clients);
     const std::vector<Play> plays = play();
+    if (clients.playing > 0) steps += await_clients();
     greet();  // who has come just before, and has played; who has gone since is forgotten
     for (const Play& one : plays) {
       if (knows(one.worker)) steps += one.steps;
@@ -101,6 +112,27 @@ void Players::lose(const sinew::WorkerInfo& worker) {
   if (known == known_.end()) return;  // was told, or never greeted
   known_.erase(known);
   tell_(worker.name + " is lost; the others go on");
+}
+
+void Players::tell(const ClientNews& news) const {
+  for (const std::string& name : news.joined) tell_(name + " joins the team");
+  for (const std::string& name : news.lost) tell_(name + " is lost; the others go on");
+}
+
+// Returns their steps.
+std::int64_t Players::await_clients() const {
+  while (true) {
+    const sinew::Future<void> played =
+        agent_->within(kClientPatience).async<&Agent::clients_played>();
+    try {
+      played.wait();
+    } catch (const sinew::RpcError& error) {
+      if (error.code() != sinew::ErrorCode::kDeadlineExceeded) throw;
+    }
+    const ClientNews news = agent_->call<&Agent::drop_silent_clients>();
+    tell(news);
+    if (news.playing == 0) return news.steps;
+  }
 }
 
 std::vector<Players::Play> Players::play() {

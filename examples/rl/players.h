@@ -15,7 +15,8 @@
 
 namespace rl {
 
-/// The agent, and an observer at every other worker, also at those that join later. For one thread.
+/// The agent, which is published as "agent", and an observer at every other worker, also at those
+/// that join later. ClientObservers play along (client_observers.h). For one thread.
 class Players {
  public:
   /// Takes a line for people about the team.
@@ -23,7 +24,6 @@ class Players {
 
   /// Waits for the observers at the workers that are there.
   Players(const sinew::Worker& worker, const Options& options, Tell tell);
-  /// Ends what the agent's batches go by.
   ~Players();
 
   /// Lets all observers play one episode and waits for them, however long they take. Returns the
@@ -55,7 +55,10 @@ class Players {
   void greet();
   void lose(const sinew::WorkerInfo& worker);
   std::vector<Play> play();
+  void tell(const ClientNews& news) const;
+  std::int64_t await_clients() const;
 
+  const sinew::Worker worker_;
   const Options options_;
   const Tell tell_;
   const std::int64_t steps_per_observer_;

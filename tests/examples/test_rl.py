@@ -23,12 +23,17 @@ from xml.etree import ElementTree
 
 sys.dont_write_bytecode = True
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "docker"))
 import example_process  # noqa: E402
 import ports  # noqa: E402
 from example_process import Ended  # noqa: E402
+from lab.program import Program  # noqa: E402
 
 SINEW_RUN = Path()
 RL = Path()
+SOURCES = Path(__file__).resolve().parents[2]
+# However busy the machine is, it is faster than that.
+LONG_S = 180.0
 LOG_LINE = re.compile(r"^Episode \d+  Last reward: \d+\.\d\d  Average reward: \d+\.\d\d$")
 
 
@@ -50,6 +55,77 @@ class JobTest(unittest.TestCase):
 
     def csv(self, output: str = "out") -> list[str]:
         return (self.folder / output / "reward_curve.csv").read_text().splitlines()
+
+
+class ClientTest(JobTest):
+    """rl/observer.py, a client of the agent."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        if subprocess.run(["/usr/bin/python3", "-c", "import grpc, numpy, google.protobuf"], check=False).returncode != 0:
+            self.skipTest("a package of the Python client is missing")
+        self.port = ports.free_port()
+
+    def start(self, rank: int, *command: str | Path) -> Program:
+        return self.run_as(command, **example_process.place(self.port, rank, 2))
+
+    def start_client(self) -> Program:
+        command = ("/usr/bin/python3", SOURCES / "examples" / "rl" / "observer.py", "--address", f"127.0.0.1:{self.port}")
+        return self.run_as(command, PYTHONPATH=str(SOURCES / "clients" / "python"), PYTHONDONTWRITEBYTECODE="1",
+                           SINEW_JOB_TOKEN="")
+
+    def run_as(self, command: Sequence[str | Path], **variables: str) -> Program:
+        process = subprocess.Popen(
+            [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=example_process.environment(**variables), cwd=self.folder, start_new_session=True,
+        )  # fmt: skip
+        program = Program(Path(str(command[-1])).name, process, process.send_signal)
+        self.addCleanup(program.wait, LONG_S)
+        self.addCleanup(example_process.kill_group, process)
+        return program
+
+    def start_team(self, *flags: str) -> Program:
+        self.start(1, RL / "rl_observer")
+        return self.start(0, RL / "rl_agent", "--episodes", "100000", "--gamma", "0", "--log-interval", "1", "--max-steps", "40",
+                          "--output", "out", *flags)
+
+    def test_comes_goes_and_comes_again(self) -> None:
+        agent = self.start_team()
+        for leave in (signal.SIGKILL, signal.SIGINT):
+            client = self.start_client()
+            agent.expect("python joins the team", LONG_S)
+            for _ in range(5):
+                agent.expect("^Episode ", LONG_S)
+            client.signal(leave)
+            client.wait(LONG_S)
+            agent.expect("python is lost; the others go on", LONG_S)
+            agent.expect("^Episode ", LONG_S)
+
+    def test_ends_with_the_agent(self) -> None:
+        agent = self.start_team()
+        client = self.start_client()
+        agent.expect("python joins the team", LONG_S)
+        for _ in range(3):
+            agent.expect("^Episode ", LONG_S)
+        agent.terminate()
+        self.assertEqual(agent.wait(LONG_S), 0)
+        self.assertEqual(client.wait(LONG_S), 0, client.lines)
+        self.assertRegex(client.lines[-1], r"^The agent has ended, after [1-9]\d* episodes$")
+
+    def test_one_that_stood_still_comes_again(self) -> None:
+        agent = self.start_team()
+        client = self.start_client()
+        agent.expect("python joins the team", LONG_S)
+        client.pause()
+        agent.expect("python is lost; the others go on", LONG_S)
+        client.resume()
+        agent.expect("python joins the team", LONG_S)
+
+    def test_no_client_with_batch(self) -> None:
+        self.start_team("--batch").expect("^Episode ", LONG_S)
+        client = self.start_client()
+        self.assertEqual(client.wait(LONG_S), 3)
+        self.assertIn("the agent takes no client", client.lines[-1])
 
 
 class TrainingTest(JobTest):
