@@ -64,6 +64,20 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/clients/python/" DESTINATION "${CMAKE_I
 
 if(SINEW_RUN)
   install(TARGETS sinew-run sinew-ctl sinew-registrar EXPORT SinewToolsTargets RUNTIME COMPONENT sinew_tools)
+  # As Debian wants them: compressed, and without times. man reads both kinds.
+  find_program(SINEW_GZIP gzip)
+  mark_as_advanced(SINEW_GZIP)
+  foreach(tool sinew-run sinew-ctl sinew-registrar)
+    set(page "${PROJECT_SOURCE_DIR}/packaging/man/${tool}.1")
+    if(SINEW_GZIP)
+      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${page}")
+      file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/packaging/man")
+      execute_process(COMMAND "${SINEW_GZIP}" -9nc "${page}" OUTPUT_FILE "${PROJECT_BINARY_DIR}/packaging/man/${tool}.1.gz"
+                      COMMAND_ERROR_IS_FATAL ANY)
+      set(page "${PROJECT_BINARY_DIR}/packaging/man/${tool}.1.gz")
+    endif()
+    install(FILES "${page}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT sinew_tools)
+  endforeach()
   # Apart: whoever has the libraries alone has no file that would be missing.
   install(EXPORT SinewToolsTargets NAMESPACE Sinew:: DESTINATION "${sinew_package_dir}" COMPONENT sinew_tools)
 endif()
