@@ -1,5 +1,6 @@
 #include "sinew/rpc/worker.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "sinew/rpc/base/error.h"
@@ -87,12 +88,15 @@ void Worker::barrier(std::optional<std::chrono::nanoseconds> timeout) const {
 
 void Worker::barrier(std::vector<std::string> names,
                      std::optional<std::chrono::nanoseconds> timeout) const {
+  const internal::Clock::TimePoint begun = core().clock().now();
   const internal::Clock::TimePoint deadline = internal::wait_deadline(core(), timeout);
+  // The time that was given, to the digit, unless the call that is being served has less.
+  const auto time = std::min<std::chrono::nanoseconds>(timeout.value_or(core().default_timeout()),
+                                                       deadline - begun);
   if (names.empty()) {
     for (const WorkerInfo& worker : core().live_workers()) names.push_back(worker.name);
   }
-  const std::chrono::nanoseconds left = deadline - core().clock().now();
-  core().membership().all_gather_async(names, {}, left).wait();
+  core().membership().all_gather_async(names, {}, time).wait();
 }
 
 MemberWatch Worker::on_member(OnMember on_member) const {

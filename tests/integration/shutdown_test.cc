@@ -31,8 +31,10 @@ namespace integration {
 void relay(int hops);
 int slow_sum(int n);
 void call_for_ever(int other);
+void meet();
 }  // namespace integration
-SINEW_METHOD(integration::relay, integration::slow_sum, integration::call_for_ever);
+SINEW_METHOD(integration::relay, integration::slow_sum, integration::call_for_ever,
+             integration::meet);
 
 namespace integration {
 
@@ -61,6 +63,16 @@ void call_for_ever(int other) {
   }
 }
 
+std::atomic<int> meetings_missed{0};
+void meet() {
+  try {
+    sinew::current_worker().barrier(60s);
+  } catch (const RpcError& error) {
+    if (error.code() == ErrorCode::kDeadlineExceeded) ++meetings_missed;
+    throw;
+  }
+}
+
 }  // namespace integration
 
 namespace {
@@ -69,7 +81,8 @@ class Shutdown : public sinew::testing::ClusterTest {
  protected:
   void start_all(int size = 3, std::function<void(int, sinew::WorkerOptions&)> tweak = nullptr) {
     sinew::MethodTable table = testapp::methods();
-    table.add<&integration::relay, &integration::slow_sum, &integration::call_for_ever>();
+    table.add<&integration::relay, &integration::slow_sum, &integration::call_for_ever,
+              &integration::meet>();
     start(size, std::move(table), std::move(tweak));
   }
   static ShutdownOptions graceful(std::chrono::nanoseconds timeout) {
@@ -388,6 +401,15 @@ TEST_P(Shutdown, BarrierTimesOutWithTheNamesThatAreMissing) {
   EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_THAT(error.message(), HasSubstr("'worker2'"));
   EXPECT_THAT(error.message(), HasSubstr("had not come after 3s"));
+}
+
+TEST_P(Shutdown, BarrierInAMethodHasTheTimeOfTheCall) {
+  start_all(2);
+  integration::meetings_missed = 0;
+  const RpcError error =
+      error_of([&] { worker(0).peer(1).within(200ms).call<&integration::meet>(); });
+  EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_TRUE(eventually([] { return integration::meetings_missed == 1; }));
 }
 
 TEST_P(Shutdown, BarrierFailsWhenAMemberIsLost) {

@@ -126,7 +126,7 @@ class ObjectsTest(WorkerTest):
 
     def test_objects_that_are_none(self) -> None:
         for name, code, text in (
-            ("countr", sinew_client.ErrorCode.NOT_FOUND, "nothing is published as 'countr'; published: counter"),
+            ("countr", sinew_client.ErrorCode.NOT_FOUND, "nothing is published as 'countr'; published: 'counter', 'shelf'"),
             ("", sinew_client.ErrorCode.INVALID_ARGUMENT, "by the name under which it is published"),
             ("shelf", sinew_client.ErrorCode.INVALID_ARGUMENT, "belongs to interop::Counter, but"),
             ("a/b", sinew_client.ErrorCode.INVALID_ARGUMENT, "'a/b'"),
