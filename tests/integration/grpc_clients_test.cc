@@ -349,6 +349,7 @@ TEST_F(GrpcClients, TheMethodsAreListedWhereTheWorkerSaysSo) {
   EXPECT_THAT(listed,
               UnorderedElementsAre(Pair("testapp::add", "(integer,integer)->integer"),
                                    Pair("testapp::Counter", "(integer)->kept"),
+                                   Pair("testapp::Counter::add", "(integer)->integer"),
                                    Pair("clients::metadata", "()->text"),
                                    Pair("clients::metadata_later", "()->text"),
                                    Pair("clients::until_cancelled", "()->integer"),
