@@ -14,12 +14,12 @@
 
 /// Runs a function in several new processes of this program, as torch.multiprocessing.spawn does:
 ///
-///   void train(int rank, const Settings& settings);
+///     void train(int rank, const app::Settings& settings);
 ///
-///   int main(int argc, char** argv) {
-///     sinew::init_launch(argc, argv);
-///     sinew::spawn(&train, 4, {}, Settings{...});
-///   }
+///     int main(int argc, char** argv) {
+///       sinew::init_launch(argc, argv);
+///       sinew::spawn(&train, 4, {}, app::Settings());
+///     }
 ///
 /// Each executes the program anew, so that it does not matter which threads this process has, or
 /// what it has done with CUDA. Each finds its place in its environment (RANK, WORLD_SIZE,

@@ -42,8 +42,8 @@
 ///     SINEW_STRUCT(app::LionOptions, lr, beta);
 ///     SINEW_OPTIMIZER(app::Lion, app::LionOptions);  // at global scope, behind both
 ///
-///     sinew::serve<app::Lion>()                      // at the owners of parameters
-///     DistributedOptimizer optimizer(parameters, app::LionOptions());
+///     sinew::serve<app::Lion>();  // at the owners of parameters
+///     sinew::optim::DistributedOptimizer optimizer(parameters, app::LionOptions());
 ///
 /// Any other torch::optim::Optimizer will do as well that has:
 /// - a constructor of `(std::vector<torch::optim::OptimizerParamGroup>, O)`, as LibTorch's have;

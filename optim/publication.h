@@ -53,12 +53,12 @@ struct PublicationStatus {
 
 /// The writer's end. Readers find it by the names of the worker and the publication:
 ///
-///     sinew::optim::Publication weights(worker, "weights");
-///     weights.publish(sinew::optim::state_of(*policy));
+///     sinew::optim::Publication publication(worker, "weights");
+///     publication.publish(sinew::optim::state_of(*policy));
 ///     ...
-///     sinew::optim::Subscription weights(worker, "learner/weights");
-///     auto newest = weights.wait_for(1, 30s);
-///     policy.load(newest->tensors);
+///     sinew::optim::Subscription subscription(worker, "learner/weights");
+///     auto newest = subscription.wait_for(1, 30s);
+///     replica->load(newest->tensors);
 ///
 /// Copies are the same publication; with the last one it ends, and readers look for another one of
 /// its name. End it before its worker. Thread-safe.

@@ -154,9 +154,10 @@ constexpr bool check_module() {
 /// A module (a torch::nn::Module, or anything with its forward(), parameters(), train() and to())
 /// that lives on another worker.
 ///
-///     SINEW_MODULE(app::Net, (std::int64_t));     // at global scope, behind the class
-///     sinew::serve<app::Net>()                    // at the worker that it is made on
+///     SINEW_MODULE(app::Net, (std::int64_t));  // at global scope, behind the class
 ///
+///     sinew::serve<app::Net>();  // at the worker that it is made on
+///     ...
 ///     sinew::RemoteModule<app::Net> net("server/cuda:0", 64);
 ///     at::Tensor output = net.forward(input);
 ///     sinew::optim::DistributedOptimizer optimizer(net.remote_parameters(), options);

@@ -18,7 +18,7 @@ namespace sinew::optim {
 ///     const sinew::optim::Standby standby(optimizer, "server0",
 ///                                         spare.call<&app::Net::parameters>(), options);
 ///     ...
-///     optimizer = take_over(optimizer, {standby});
+///     optimizer = sinew::optim::take_over(optimizer, {standby});
 ///
 /// A handle: copies are the same standby, also when they are passed in calls, so any worker that
 /// has one can have it take over. The owner keeps it too. Thread-safe.

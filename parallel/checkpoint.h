@@ -17,10 +17,12 @@ namespace sinew::parallel {
 /// again there: the part is computed twice, and only its inputs and outputs are kept. Chen et al.,
 /// "Training Deep Nets with Sublinear Memory Cost" (2016).
 ///
-///     x = checkpoint(block1, x);                                  // a module
-///     x = checkpoint([](const at::Tensor& a) { return a.gelu(); }, x);
+///     using namespace sinew::parallel;
+///     x = checkpoint(block1, x);  // a module
+///     x = checkpoint([](const at::Tensor& a) { return at::gelu(a); }, x);
+///     const at::Tensor weight = layer->weight;
 ///     CheckpointOptions uses;
-///     uses.parameters = {weight};                                 // what a function captures
+///     uses.parameters = {weight};  // what a function captures
 ///     x = checkpoint(uses, [weight](const at::Tensor& a) { return a.matmul(weight); }, x);
 ///
 /// `part`: a std::shared_ptr of a module, a module holder of LibTorch (torch::nn::Linear,
@@ -45,12 +47,12 @@ namespace sinew::parallel {
 /// Throws what the part throws, in forward and in backward, and RpcError: kInvalidArgument when it
 /// changes an input or a parameter in place; and from backward(), where gradients would be wrong
 /// or missing, kFailedPrecondition:
-///   - it uses a tensor that requires gradients and was not named, or the result of a remote call
-///     that it makes itself;
-///   - it computes other outputs (their number, sizes or types), or draws other random numbers, in
-///     the second run;
-///   - a parameter has hooks (Tensor::register_hook()), with LibTorch from 2.0 on, where they would
-///     run twice.
+/// - it uses a tensor that requires gradients and was not named, or the result of a remote call
+///   that it makes itself;
+/// - it computes other outputs (their number, sizes or types), or draws other random numbers, in
+///   the second run;
+/// - a parameter has hooks (Tensor::register_hook()), with LibTorch from 2.0 on, where they would
+///   run twice.
 /// and kUnimplemented for gradients of gradients. An input or parameter that was changed in place
 /// since is LibTorch's own error.
 template <class Part, class... Inputs>

@@ -10,7 +10,7 @@ namespace sinew::parallel {
 /// does it with the same arguments.
 ///
 ///     const std::vector<double> equal(group.size(), 1.0 / group.size());
-///     const DataPartitioner partitioner(data.size(), equal, 1234);
+///     const sinew::parallel::DataPartitioner partitioner(data.size(), equal, 1234);
 ///     for (std::size_t index : partitioner.part(group.rank())) use(data[index]);
 class DataPartitioner {
  public:

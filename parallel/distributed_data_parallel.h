@@ -31,11 +31,11 @@ class [[nodiscard]] NoSync {
 /// a batch, and a backward pass leaves on all ranks the mean of their gradients, which is the
 /// gradient of the whole batch when the parts have one size and the loss is a mean.
 ///
-///     auto net = std::make_shared<Net>();
+///     auto net = std::make_shared<app::Net>();
 ///     sinew::parallel::DistributedDataParallel ddp(net, group);
 ///     torch::optim::SGD optimizer(net->parameters(), 0.1);
 ///     optimizer.zero_grad();
-///     loss(ddp.forward(input), target).backward();      // reduces net's .grad
+///     loss(ddp.forward(input), target).backward();  // reduces net's .grad
 ///     optimizer.step();
 ///
 /// In an autograd context (sinew/autograd/context.h) it reduces the gradients that the context gets

@@ -37,9 +37,12 @@ struct DistributedSamplerOptions {
 /// one permutation of the whole set, by seed and epoch alone, of which rank r of n takes places r,
 /// r + n, r + 2n, ... So together the ranks take each sample once, but for the Remainder.
 ///
-///     DistributedSampler sampler(*data.size(), group);
-///     auto loader = torch::data::make_data_loader(data, sampler, batch_size);
-///     for (epoch...) { sampler.set_epoch(epoch); for (auto& batch : *loader) ... }
+///     sinew::parallel::DistributedSampler sampler(*dataset.size(), group);
+///     auto loader = torch::data::make_data_loader(dataset, sampler, batch_size);
+///     for (int epoch = 0; epoch < epochs; ++epoch) {
+///       sampler.set_epoch(epoch);
+///       for (auto& batch : *loader) train(batch);
+///     }
 ///
 /// A data loader has a copy of its sampler; copies share the epoch. Not thread-safe, as LibTorch's.
 ///

@@ -103,7 +103,7 @@ class JoinSession {
 /// ranks.
 ///
 ///     sinew::parallel::join({&model}, {}, [&] {
-///       for (const Batch& batch : batches) train(model, batch);
+///       for (const app::Batch& batch : batches) train(model, batch);
 ///     });
 void join(const std::vector<Joinable*>& joinables, const JoinOptions& options,
           const std::function<void()>& body);

@@ -60,7 +60,8 @@ void copy_batch_norm(const BatchNormTensors& from, const SyncBatchNormImpl& to);
 /// the members of a module, not its list of children, are what its forward() uses. So a model takes
 /// the one or the other where it is made:
 ///
-///     bn1 = register_module("bn1", sync_batch_norm(torch::nn::BatchNorm2d(64), group));
+///     bn1 = register_module(
+///         "bn1", sinew::parallel::sync_batch_norm(torch::nn::BatchNorm2d(64), group));
 template <class Holder>
 SyncBatchNorm sync_batch_norm(const Holder& plain, ProcessGroup group) {
   SyncBatchNorm made(plain->options, std::move(group));

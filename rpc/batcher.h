@@ -20,7 +20,7 @@ namespace sinew {
 ///         return batcher_(std::move(picture));
 ///       }
 ///      private:
-///       Network network_;
+///       app::Network network_;
 ///       sinew::Batcher<at::Tensor, at::Tensor> batcher_{
 ///           [this](std::vector<at::Tensor> pictures) {
 ///             return network_->forward(at::stack(pictures)).unbind();

@@ -12,7 +12,7 @@
 ///
 ///     namespace app {
 ///     at::Tensor scale(const at::Tensor& input, double factor);
-///     at::Tensor mean(const at::Tensor& input);
+///     double mean(const at::Tensor& input);
 ///     class Agent {
 ///      public:
 ///       explicit Agent(Settings settings);
@@ -44,7 +44,7 @@
 /// does no harm. Calls that may have run are repeated then, where the caller wants it: see
 /// Peer::retrying(). Write it before their first use in a call; it concerns callers only.
 ///
-///     SINEW_IDEMPOTENT(app::mean, app::Agent::state);
+///     SINEW_IDEMPOTENT(app::mean, app::Replay::size);
 #define SINEW_IDEMPOTENT(...)                                                \
   SINEW_INTERNAL_AT_GLOBAL_SCOPE("SINEW_IDEMPOTENT");                        \
   SINEW_INTERNAL_FOR_EACH(SINEW_INTERNAL_MARK_IDEMPOTENT, ~, ~, __VA_ARGS__) \
@@ -57,6 +57,7 @@
 /// own; the call and the MethodTable are given the same second argument:
 ///     SINEW_METHOD_AS("app::add(int,int)", sinew::overload<int(int, int)>(&app::add));
 ///     SINEW_METHOD_AS("app::sum<double>", &app::sum<double>);
+///
 ///     double x = peer.call<&app::sum<double>>(numbers);
 #define SINEW_METHOD_AS(name, ...)                   \
   SINEW_INTERNAL_AT_GLOBAL_SCOPE("SINEW_METHOD_AS"); \

@@ -63,7 +63,7 @@ class MethodRules {
   /// methods use. Each object has its own turns, whatever reference it is called through; calls in
   /// C++, by local_value() or a pointer, have none. For member functions.
   ///
-  ///     sinew::serve<app::Replay>(sinew::one_at_a_time())
+  ///     sinew::serve<app::Replay>(sinew::one_at_a_time());
   ///
   /// A call that waits holds no thread, and counts against the limits of its method. A method that
   /// returns a Future, a coroutine among them, keeps its turn until that is done. With kGivesUpTurn

@@ -157,7 +157,8 @@ class Worker {
   /// are not told any more. Throws RpcError: kInvalidArgument for an empty function,
   /// kFailedPrecondition after a shutdown, kAborted when this worker is evicted.
   ///
-  ///     auto watch = worker.on_member([](const sinew::MemberEvent& event) { ... });
+  ///     auto watch = worker.on_member(
+  ///         [](const sinew::MemberEvent& event) { std::cout << event.worker.name << std::endl; });
   [[nodiscard]] MemberWatch on_member(OnMember on_member) const;
 
   /// Applies to calls made from now on that set no timeout.

@@ -76,7 +76,7 @@ class Team {
   }
   /// As call_all, with arguments of each member's own: `arguments_of(member)` returns their tuple.
   ///
-  ///     team.call_each<&app::Shard::load>([&](const auto& member) {
+  ///     shards.call_each<&app::Shard::load>([&](const auto& member) {
   ///       return std::make_tuple(part_of(member.worker.rank));
   ///     });
   template <auto Method, class ArgumentsOf>

@@ -2,8 +2,7 @@
 
 /// Streams in coroutines of C++20. Not part of sinew.h: programs in C++17 never see it.
 ///
-///     sinew::Stream<std::int64_t> count(std::int64_t n) {       // a generator: a method like
-///     others
+///     sinew::Stream<std::int64_t> count(std::int64_t n) {  // a generator, and a method
 ///       for (std::int64_t i = 0; i < n; ++i) co_yield i;
 ///     }
 ///     sinew::Future<double> sum(sinew::Stream<double> numbers) {

@@ -14,7 +14,7 @@ inline constexpr std::chrono::seconds kPatience{60};
 /// Waits until `condition()` is true, for `patience` at most; false if it never was. For what
 /// becomes true by itself, without a notice.
 ///
-///     EXPECT_TRUE(eventually([&] { return learner.workers().size() == 2; }));
+///     EXPECT_TRUE(eventually([&] { return worker.workers().size() == 2; }));
 template <class Condition>
 bool eventually(const Condition& condition, std::chrono::nanoseconds patience = kPatience) {
   const auto give_up = std::chrono::steady_clock::now() + patience;

@@ -7,11 +7,12 @@ namespace sinew::testing {
 /// A door that handlers of a test come to, closed at first: so a test knows that they run, and
 /// decides when they go on. Thread-safe.
 ///
-///     Gate gate;                                  // where the handler finds it
-///     void app::slow() { gate.pass(); }
+///     sinew::testing::Gate gate;  // where the handler finds it
+///     void slow() { gate.pass(); }
+///     SINEW_METHOD(slow);
 ///
-///     auto call = learner.async<&app::slow>();
-///     ASSERT_TRUE(gate.wait_for_arrivals(1));     // it runs now
+///     auto call = learner.async<&slow>();
+///     ASSERT_TRUE(gate.wait_for_arrivals(1));  // it runs now
 ///     cluster.kill("actor");
 ///     gate.open();
 class Gate {

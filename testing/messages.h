@@ -16,8 +16,8 @@ namespace sinew::testing {
 /// are for, or the answers on their way back. Begin with calls() or replies(); each function
 /// narrows it down, and returns it. Attempts of calls that are repeated are messages of their own.
 ///
-///     calls<&app::mean>().at("learner").first(2)          // two calls of app::mean
-///     replies().by("actor0").kind(CallKind::kToHere)      // what actor0 fetches
+///     calls<&app::mean>().at("learner").first(2);      // two calls of app::mean
+///     replies().by("actor0").kind(CallKind::kToHere);  // what actor0 fetches
 class Messages {
  public:
   explicit Messages(Leg leg) : leg_(leg) {}

@@ -36,7 +36,8 @@ struct TlsPem {
 /// How workers prove to each other who they are, and whether others can read along. All workers of
 /// a job use the same kind. A value type; immutable, so thread-safe.
 ///
-///   options.credentials = Credentials::mutual_tls({"ca.pem", "worker.pem", "worker.key"});
+///     const sinew::TlsFiles files{"ca.pem", "worker.pem", "worker.key"};
+///     options.credentials = sinew::Credentials::mutual_tls(files);
 ///
 /// Files are read again while the worker runs, for each connection that it opens, and every second
 /// for those that it accepts: renewed certificates, and new authorities, need no restart.

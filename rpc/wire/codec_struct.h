@@ -118,8 +118,8 @@ inline constexpr bool is_field_v<M T::*> = std::is_object_v<M> && !std::is_const
 /// Codec of a type as the list of those fields that are written, in that order: what SINEW_STRUCT
 /// makes of a struct. The others have their defaults at the receiver.
 ///
-///   template <>
-///   struct sinew::Codec<app::Point> : sinew::StructCodec<app::Point, &app::Point::x> {};
+///     template <>
+///     struct sinew::Codec<app::Point> : sinew::StructCodec<app::Point, &app::Point::x> {};
 ///
 /// The receiver checks the number of fields, so a field that is added at the end makes old and new
 /// programs refuse each other's values. T needs a default constructor.

@@ -11,9 +11,9 @@ class ValueWriter;
 /// Maps the C++ type T to the wire format. Only specialisations exist; see codec.h for how to write
 /// one. Each has
 ///
-///   static void encode(ValueWriter& writer, const T& value);
-///   static T decode(const ValueReader& reader);
-///   static std::string signature();   // "list<real>": the type without any language's words
+///     static void encode(ValueWriter& writer, const T& value);
+///     static T decode(const ValueReader& reader);
+///     static std::string signature();  // "list<real>": the type without any language's words
 template <class T, class Enable = void>
 struct Codec;
 
