@@ -68,14 +68,18 @@ class Worker {
   /// Throws RpcError: kNotFound when no member on the list has the name or rank (it has left, or
   /// has joined and the new list has not arrived); kFailedPrecondition after a shutdown.
   Peer peer(std::string_view name) const;
-  Peer peer(const char* name) const { return peer(std::string_view(name)); }
-  Peer peer(const std::string& name) const { return peer(std::string_view(name)); }
   Peer peer(int rank) const;
-  /// A rank in any other integer type.
-  template <class Rank,
-            class = std::enable_if_t<std::is_integral_v<Rank> && !std::is_same_v<Rank, bool>>>
-  Peer peer(Rank rank) const {
-    return peer(checked_rank(rank));
+  /// A name or a rank in any other type.
+  template <class To>
+  Peer peer(const To& to) const {
+    if constexpr (std::is_convertible_v<const To&, std::string_view>) {
+      return peer(static_cast<std::string_view>(to));
+    } else {
+      constexpr bool is_rank = std::is_integral_v<To> && !std::is_same_v<To, bool>;
+      static_assert(is_rank, "Sinew: a peer is named by its name, rank, WorkerInfo or Peer");
+      if constexpr (is_rank) return peer(checked_rank(to));
+      return Peer();
+    }
   }
   Peer peer(const WorkerInfo& worker) const;
   Peer peer(const Peer& peer) const { return peer; }

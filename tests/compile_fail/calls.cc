@@ -59,10 +59,10 @@ void methods(const sinew::Peer& peer) {
 SINEW_METHOD(app::power);
 
 void destinations(const sinew::Worker& worker) {
-  // error: Sinew: the destination of a call is a worker's name, rank, WorkerInfo or Peer
+  // error: Sinew: a peer is named by its name, rank, WorkerInfo or Peer
   int fractional_destination = worker.peer(1.5).call<&app::subtract>(1, 2);
 
-  // error: Sinew: the destination of a call is a worker's name, rank, WorkerInfo or Peer
+  // error: Sinew: a peer is named by its name, rank, WorkerInfo or Peer
   int destination_of_another_type = worker.peer(app::Address()).call<&app::multiply>(1, 2);
 }
 
