@@ -126,17 +126,18 @@ class ObjectsTest(WorkerTest):
 
     def test_objects_that_are_none(self) -> None:
         for name, code, text in (
-            ("countr", sinew_client.ErrorCode.NOT_FOUND, "nothing is published as 'countr'; published: 'counter', 'shelf'"),
-            ("", sinew_client.ErrorCode.INVALID_ARGUMENT, "by the name under which it is published"),
-            ("shelf", sinew_client.ErrorCode.INVALID_ARGUMENT, "belongs to interop::Counter, but"),
-            ("a/b", sinew_client.ErrorCode.INVALID_ARGUMENT, "'a/b'"),
-            ("x" * 5000, sinew_client.ErrorCode.INVALID_ARGUMENT, "128"),
+            ("countr", ErrorCode.NOT_FOUND, "nothing is published as 'countr'; published: 'counter', 'shelf'"),
+            ("", ErrorCode.INVALID_ARGUMENT, "by the name under which it is published"),
+            ("shelf", ErrorCode.INVALID_ARGUMENT, "belongs to interop::Counter, but"),
+            ("a/b", ErrorCode.INVALID_ARGUMENT, "'a/b'"),
+            ("x" * 5000, ErrorCode.INVALID_ARGUMENT, "128"),
         ):
             with self.assertRaises(sinew_client.RpcError) as caught:
                 self.client.call("interop::Counter::add", 1, object=name)
             self.assertEqual(caught.exception.code, code, caught.exception)
             self.assertIn(text, str(caught.exception))
-            self.assertTrue(caught.exception.did_not_run, caught.exception)
+            if name not in ("", "shelf"):  # of these the method finds out
+                self.assertTrue(caught.exception.did_not_run, caught.exception)
         with self.assertRaisesRegex(TypeError, "the name of an object is a str, this is a int"):
             self.client.call("interop::Counter::add", 1, object=7)
 
