@@ -122,6 +122,8 @@ sinew::Future<void> Agent::clients_played() { return clients_.played(); }
 
 ClientNews Agent::drop_silent_clients() { return without_lost(clients_.drop_silent()); }
 
+void Agent::dismiss_clients() { clients_.dismiss(); }
+
 ClientNews Agent::without_lost(ClientNews news) {
   for (const std::int64_t id : clients_.take_lost()) members_.erase(id);
   return news;
@@ -200,7 +202,8 @@ sinew::MethodTable agent_methods() {
   methods.add<&Agent::admit, &Agent::forget, &Agent::expect, &Agent::select_action,
               &Agent::report_reward, &Agent::select_actions, &Agent::report_rewards, &Agent::act,
               &Agent::enter, &Agent::next_episode, &Agent::end_episode, &Agent::begin_clients,
-              &Agent::clients_played, &Agent::drop_silent_clients, &Agent::finish_episode>(
+              &Agent::clients_played, &Agent::drop_silent_clients, &Agent::dismiss_clients,
+              &Agent::finish_episode>(
       // Those whose request waits for others must let them in.
       sinew::one_at_a_time(sinew::OneAtATime::kGivesUpTurn));
   return methods;

@@ -74,6 +74,7 @@ class Agent {
   ClientNews begin_clients(std::int64_t max_steps);
   sinew::Future<void> clients_played();
   ClientNews drop_silent_clients();
+  void dismiss_clients();
 
   /// One step of REINFORCE on the episode of all that have played.
   EpisodeResult finish_episode();
@@ -114,4 +115,4 @@ SINEW_METHOD(rl::Agent::admit, rl::Agent::forget, rl::Agent::expect, rl::Agent::
              rl::Agent::report_reward, rl::Agent::select_actions, rl::Agent::report_rewards,
              rl::Agent::act, rl::Agent::enter, rl::Agent::next_episode, rl::Agent::end_episode,
              rl::Agent::begin_clients, rl::Agent::clients_played, rl::Agent::drop_silent_clients,
-             rl::Agent::finish_episode);
+             rl::Agent::dismiss_clients, rl::Agent::finish_episode);

@@ -22,6 +22,7 @@ void ClientObservers::add(std::int64_t id, const std::string& name) {
 
 sinew::Future<std::int64_t> ClientObservers::next_episode(std::int64_t id) {
   Client& waiting = client(id);
+  if (is_over_) return sinew::make_ready_future(std::int64_t{0});
   waiting.plays = false;
   waiting.gives_up = sinew::CallContext::current().cancellation();
   return waiting.waits.emplace().future();
@@ -72,6 +73,13 @@ ClientNews ClientObservers::drop_silent() {
   news.playing = playing();
   news.steps = steps();
   return news;
+}
+
+void ClientObservers::dismiss() {
+  is_over_ = true;
+  for (auto& [id, one] : clients_) {
+    if (one.waits) std::exchange(one.waits, std::nullopt)->set_value(0);
+  }
 }
 
 std::vector<std::int64_t> ClientObservers::take_lost() { return std::exchange(lost_, {}); }

@@ -29,8 +29,9 @@ class ClientObservers {
   /// Throws std::invalid_argument when there are too many.
   void add(std::int64_t id, const std::string& name);
 
-  /// By a client: its next episode, when that begins, with how many steps it has at most. Throws
-  /// std::invalid_argument for an id that no client has, as step() and end_episode() do.
+  /// By a client: its next episode, when that begins, with how many steps it has at most; 0: there
+  /// is none any more. Throws std::invalid_argument for an id that no client has, as end_episode()
+  /// does.
   sinew::Future<std::int64_t> next_episode(std::int64_t id);
   /// By a client that plays; ignored from observers that are workers.
   void step(std::int64_t id);
@@ -42,6 +43,8 @@ class ClientObservers {
   sinew::Future<void> played();
   /// Those that play and have made no step since it was called last are lost.
   ClientNews drop_silent();
+  /// No episode begins any more.
+  void dismiss();
   /// Ids of the lost ones, since it was called last.
   std::vector<std::int64_t> take_lost();
 
@@ -65,6 +68,7 @@ class ClientObservers {
   std::map<std::int64_t, Client> clients_;
   std::vector<std::int64_t> lost_;
   std::optional<sinew::Promise<void>> played_;
+  bool is_over_ = false;
 };
 
 }  // namespace rl

@@ -73,9 +73,11 @@ class Agent:
             time.sleep(0.2)
 
 
-def play(agent: Agent, me: int, environment: Any) -> None:
-    """One episode."""
+def play(agent: Agent, me: int, environment: Any) -> bool:
+    """One episode; False when there is none any more."""
     most = agent("next_episode", me, timeout=math.inf)
+    if most == 0:
+        return False
     state, _ = environment.reset()
     for _ in range(most):
         action = agent("select_action", me, [float(number) for number in state])
@@ -84,6 +86,7 @@ def play(agent: Agent, me: int, environment: Any) -> None:
         if fell or is_over:
             break
     agent("end_episode", me)
+    return True
 
 
 def main() -> int:
@@ -100,7 +103,8 @@ def main() -> int:
             episodes = 0
             while True:
                 try:
-                    play(agent, me, environment)
+                    if not play(agent, me, environment):
+                        break
                     episodes += 1
                 except sinew_client.RpcError as error:
                     if error.code in ENDED:

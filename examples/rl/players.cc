@@ -49,7 +49,14 @@ Players::Players(const sinew::Worker& worker, const Options& options, Tell tell)
 }
 
 Players::~Players() {
-  if (worker_.is_running()) worker_.unpublish(kPublished);
+  if (!worker_.is_running()) return;
+  try {
+    // The shutdown would wait for their calls.
+    agent_->call<&Agent::dismiss_clients>();
+    worker_.unpublish(kPublished);
+  } catch (const sinew::RpcError&) {
+    // The worker has ended meanwhile, and all that with it.
+  }
 }
 
 std::int64_t Players::run_episode() {

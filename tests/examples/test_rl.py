@@ -84,9 +84,9 @@ class ClientTest(JobTest):
         self.addCleanup(example_process.kill_group, process)
         return program
 
-    def start_team(self, *flags: str) -> Program:
+    def start_team(self, *flags: str, episodes: int = 100_000) -> Program:
         self.start(1, RL / "rl_observer")
-        return self.start(0, RL / "rl_agent", "--episodes", "100000", "--gamma", "0", "--log-interval", "1", "--max-steps", "40",
+        return self.start(0, RL / "rl_agent", "--episodes", str(episodes), "--gamma", "0", "--log-interval", "1", "--max-steps", "40",
                           "--output", "out", *flags)
 
     def test_comes_goes_and_comes_again(self) -> None:
@@ -111,6 +111,15 @@ class ClientTest(JobTest):
         self.assertEqual(agent.wait(LONG_S), 0)
         self.assertEqual(client.wait(LONG_S), 0, client.lines)
         self.assertRegex(client.lines[-1], r"^The agent has ended, after [1-9]\d* episodes$")
+
+    def test_ends_with_the_job(self) -> None:
+        """The agent's shutdown waits for no call of a client."""
+        client = self.start_client()  # it waits for the agent, and so is there early
+        agent = self.start_team(episodes=1000)
+        agent.expect("python joins the team", LONG_S)
+        self.assertEqual(agent.wait(LONG_S), 1, agent.lines[-3:])
+        self.assertIn("rl_agent: not solved", agent.lines[-1])
+        self.assertEqual(client.wait(LONG_S), 0, client.lines)
 
     def test_one_that_stood_still_comes_again(self) -> None:
         agent = self.start_team()
