@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "sinew/rpc.pb.h"
 #include "sinew/rpc/base/error.h"
@@ -255,6 +256,12 @@ void CallServer::on_unary_call(std::unique_ptr<UnaryCall> call) {
     refuse(*call, absl::PermissionDeniedError("only workers hold references: a client can call "
                                               "functions, and methods of published objects "
                                               "(Call.object), that return a value"));
+    return;
+  }
+  if (!envelope->call().object().empty() && absl::StartsWith(envelope->call().method(), "sinew.")) {
+    // No rule of the program says who may fetch an object, for example.
+    refuse(*call, absl::PermissionDeniedError("a client can call the program's own methods of a "
+                                              "published object, and none of Sinew's"));
     return;
   }
   const Clock::TimePoint now = services_.clock().now();

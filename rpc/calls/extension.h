@@ -265,8 +265,8 @@ class References {
                                    Clock::TimePoint deadline) = 0;
 
   /// The object that this worker has published under `name`, once it exists; else kNotFound with
-  /// similar names.
-  virtual Future<AnyValue> published(const std::string& name) = 0;
+  /// similar names. Fails at `deadline` if the call that makes the object has not ended by then.
+  virtual Future<AnyValue> published(const std::string& name, Clock::TimePoint deadline) = 0;
 
   /// `call`, one with RETAIN, has arrived. An error (the reference was deleted already, an id was
   /// forged) means: do not run it.

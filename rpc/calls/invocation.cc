@@ -271,7 +271,7 @@ Future<AnyValue> Invocation::resolve_target() {
   const proto::Call& call = request_->call();
   References& references = *services_.references();
   return call.object().empty() ? references.resolve(call.target(), caller_, deadline())
-                               : references.published(call.object());
+                               : references.published(call.object(), deadline());
 }
 
 void Invocation::run_method() {

@@ -100,6 +100,8 @@ void serve_method(const std::shared_ptr<Invocation>& call) {
   using Values = typename Traits::values;
   auto values =
       read_arguments<Values>(*call, std::make_index_sequence<std::tuple_size_v<Values>>());
+  // Before the method counts as entered: a call without its object did not run.
+  if constexpr (Traits::is_member) call->target(typeid(typename Traits::class_type));
   if constexpr (Traits::returns_future) call->keep_room();
   call->when_ready([call, values = std::move(values)]() mutable {
     run_and_deliver<Traits>(call, values, [&](Values& arguments) -> typename Traits::return_type {

@@ -334,10 +334,12 @@ Future<AnyValue> ReferenceManager::resolve(const proto::Reference& target, const
   return future;
 }
 
-Future<AnyValue> ReferenceManager::published(const std::string& name) {
+Future<AnyValue> ReferenceManager::published(const std::string& name, Clock::TimePoint deadline) {
   const auto found = NamesManager::of(services_)->find(name);
   if (!found.ok()) return make_failed_future<AnyValue>(make_error(found.status()));
-  return (*found)->value_async({kNoTimeout, {}});
+  const auto left =
+      deadline == Clock::TimePoint::max() ? kNoTimeout : deadline - services_.clock().now();
+  return (*found)->value_async({std::max(left, std::chrono::nanoseconds(1)), {}});
 }
 
 void ReferenceManager::check_waiting(const RRefId& rref) {

@@ -97,7 +97,7 @@ class ReferenceManager final : public Extension,
   // --- References
   Future<AnyValue> resolve(const proto::Reference& target, const WorkerInfo& from,
                            Clock::TimePoint deadline) override;
-  Future<AnyValue> published(const std::string& name) override;
+  Future<AnyValue> published(const std::string& name, Clock::TimePoint deadline) override;
   absl::Status begin_retain(const proto::Call& call, const WorkerInfo& from) override;
   void retain(const proto::Retain& retain, AnyValue value) override;
   void fail_retain(const proto::Retain& retain, std::exception_ptr error) override;

@@ -205,6 +205,14 @@ TEST_F(GrpcClients, MethodsOfPublishedObjectsAreCalledByName) {
   get.mutable_call()->set_object("five");
   EXPECT_EQ(call(get).error_code(), grpc::PERMISSION_DENIED) << "rules hold as for functions";
 
+  worker().publish("seven", sinew::make_rref(7));
+  sinew::proto::CallRequest fetch = request("sinew.fetch");
+  fetch.mutable_call()->set_object("seven");
+  const grpc::Status refused = call(fetch);
+  EXPECT_EQ(refused.error_code(), grpc::PERMISSION_DENIED) << "no rule says who may";
+  EXPECT_EQ(error_in(refused).execution(), sinew::proto::DID_NOT_RUN);
+  worker().unpublish("seven");
+
   worker().unpublish("five");
   const grpc::Status gone = call(add);
   EXPECT_EQ(gone.error_code(), grpc::NOT_FOUND);

@@ -1,22 +1,17 @@
 """tools/layers finds what it is there to find."""
 
-import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
+
+sys.dont_write_bytecode = True
+import tree  # noqa: E402
 
 LAYERS = sys.argv.pop(1)
 
 
 def check(files: dict) -> "tuple[int, str]":
-    with tempfile.TemporaryDirectory() as folder:
-        for name, includes in files.items():
-            file = Path(folder) / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text("".join(f"#include {include}\n" for include in includes))
-        done = subprocess.run([sys.executable, LAYERS, folder], capture_output=True, text=True)
-        return done.returncode, done.stdout
+    texts = {name: "".join(f"#include {include}\n" for include in includes) for name, includes in files.items()}
+    return tree.check(LAYERS, texts)
 
 
 class LayersTest(unittest.TestCase):

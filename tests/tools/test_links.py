@@ -1,29 +1,19 @@
 """tools/links finds what it is there to find."""
 
-import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
+
+sys.dont_write_bytecode = True
+import tree  # noqa: E402
 
 LINKS = sys.argv.pop(1)
-
-
-def check(files: dict) -> "tuple[int, str]":
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            file = Path(folder) / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content)
-        done = subprocess.run([sys.executable, LINKS, folder], capture_output=True, text=True)
-        return done.returncode, done.stdout
 
 
 class LinksTest(unittest.TestCase):
     def check_page(self, text: str, problem: "str | None") -> None:
         files = {"docs/a.md": text, "docs/b.md": "# Title\n\n## One, two: `three()`\n\n## Twice\n\n## Twice\n",
                  "rpc/c.h": "", "LICENSE": ""}
-        status, output = check(files)
+        status, output = tree.check(LINKS, files)
         expected = f"docs/a.md:1: {problem}\nlinks: 1 that lead nowhere\n" if problem else "links: 0 that lead nowhere\n"
         self.assertEqual((status, output), (1 if problem else 0, expected))
 
@@ -57,10 +47,10 @@ class LinksTest(unittest.TestCase):
         page = {"docs/a.md": "# Own\n"}
         for text in ("// docs/a.md.\n", "# docs/a.md#own, say\n", "// otherdocs/c.md\n"):
             with self.subTest(text=text):
-                self.assertEqual(check({**page, "rpc/x.h": text})[0], 0)
+                self.assertEqual(tree.check(LINKS, {**page, "rpc/x.h": text})[0], 0)
         for name in ("rpc/x.h", "rpc/x.cc", "tools/x", "CMakeLists.txt"):
             with self.subTest(name=name):
-                status, output = check({**page, name: "\n// docs/a.md#other\n// docs/c.md\n"})
+                status, output = tree.check(LINKS, {**page, name: "\n// docs/a.md#other\n// docs/c.md\n"})
                 self.assertEqual(status, 1)
                 self.assertIn(f"{name}:2: docs/a.md#other: docs/a.md has no such heading\n", output)
                 self.assertIn(f"{name}:3: docs/c.md: there is no such file\n", output)
@@ -68,7 +58,7 @@ class LinksTest(unittest.TestCase):
     def test_what_is_built_and_tests_of_tools_are_left_out(self) -> None:
         for name, text in (("build/dev/a.md", "[it](b.md)"), ("build-asan/a.md", "[it](b.md)"), ("tests/tools/x.py", "# docs/c.md")):
             with self.subTest(name=name):
-                self.assertEqual(check({name: text})[0], 0)
+                self.assertEqual(tree.check(LINKS, {name: text})[0], 0)
 
 
 if __name__ == "__main__":

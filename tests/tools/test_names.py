@@ -1,34 +1,24 @@
 """tools/names finds what it is there to find."""
 
-import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
+
+sys.dont_write_bytecode = True
+import tree  # noqa: E402
 
 NAMES = sys.argv.pop(1)
 
 INTERNAL = "namespace sinew::internal {\n%s\n}  // namespace sinew::internal\n"
 
 
-def check(files: dict) -> "tuple[int, str]":
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            file = Path(folder) / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content)
-        done = subprocess.run([sys.executable, NAMES, folder], capture_output=True, text=True)
-        return done.returncode, done.stdout
-
-
 class NamesTest(unittest.TestCase):
     def check_both(self, first: str, second: str, status: int) -> None:
-        found, output = check({"rpc/a.h": first, "autograd/b.h": second})
+        found, output = tree.check(NAMES, {"rpc/a.h": first, "autograd/b.h": second})
         self.assertEqual(found, status, output)
 
     def test_two_classes_of_one_name(self) -> None:
         files = {"rpc/a.h": INTERNAL % "class Strand {\n};", "autograd/b.h": INTERNAL % "class Strand final : public X {\n};"}
-        status, output = check(files)
+        status, output = tree.check(NAMES, files)
         self.assertEqual(status, 1)
         self.assertIn("sinew::internal::Strand: in autograd/b.h and in rpc/a.h; give one of them another name", output)
 
@@ -37,7 +27,7 @@ class NamesTest(unittest.TestCase):
         self.check_both(first, INTERNAL % "struct Answer {\n};", 1)
 
     def test_sources_count_too(self) -> None:
-        status, _ = check({"rpc/a.cc": INTERNAL % "struct Answer {\n};", "optim/b.cc": INTERNAL % "struct Answer {\n};"})
+        status, _ = tree.check(NAMES, {"rpc/a.cc": INTERNAL % "struct Answer {\n};", "optim/b.cc": INTERNAL % "struct Answer {\n};"})
         self.assertEqual(status, 1)
 
     def test_other_namespaces_and_what_nobody_else_sees(self) -> None:
@@ -52,7 +42,7 @@ class NamesTest(unittest.TestCase):
                 self.check_both(one, INTERNAL % other, 0)
 
     def test_tests_are_programs_of_their_own(self) -> None:
-        status, _ = check({"tests/a.h": INTERNAL % "class Link {\n};", "rpc/b.h": INTERNAL % "class Link {\n};"})
+        status, _ = tree.check(NAMES, {"tests/a.h": INTERNAL % "class Link {\n};", "rpc/b.h": INTERNAL % "class Link {\n};"})
         self.assertEqual(status, 0)
 
 

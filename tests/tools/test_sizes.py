@@ -1,23 +1,18 @@
 """tools/sizes finds what it is there to find."""
 
-import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
+
+sys.dont_write_bytecode = True
+import tree  # noqa: E402
 
 SIZES = sys.argv.pop(1)
 
 
 def check(files: dict) -> "tuple[int, str]":
     """With files of so many lines, or with that text."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            file = Path(folder) / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content if isinstance(content, str) else "x\n" * content)
-        done = subprocess.run([sys.executable, SIZES, folder], capture_output=True, text=True)
-        return done.returncode, done.stdout
+    texts = {name: content if isinstance(content, str) else "x\n" * content for name, content in files.items()}
+    return tree.check(SIZES, texts)
 
 
 class SizesTest(unittest.TestCase):

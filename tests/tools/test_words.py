@@ -1,22 +1,17 @@
 """tools/words finds what it is there to find."""
 
-import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
+
+sys.dont_write_bytecode = True
+import tree  # noqa: E402
 
 WORDS = sys.argv.pop(1)
 
 
 def check(files: dict) -> "tuple[int, list[str]]":
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            file = Path(folder) / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content)
-        done = subprocess.run([sys.executable, WORDS, folder], capture_output=True, text=True)
-        return done.returncode, done.stdout.splitlines()[:-1]
+    status, output = tree.check(WORDS, files)
+    return status, output.splitlines()[:-1]
 
 
 class WordsTest(unittest.TestCase):

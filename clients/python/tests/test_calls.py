@@ -136,8 +136,10 @@ class ObjectsTest(WorkerTest):
                 self.client.call("interop::Counter::add", 1, object=name)
             self.assertEqual(caught.exception.code, code, caught.exception)
             self.assertIn(text, str(caught.exception))
-            if name not in ("", "shelf"):  # of these the method finds out
-                self.assertTrue(caught.exception.did_not_run, caught.exception)
+            self.assertTrue(caught.exception.did_not_run, caught.exception)
+        with self.assertRaises(sinew_client.RpcError) as caught:
+            self.client.call("sinew.fetch", object="counter")
+        self.assertEqual((caught.exception.code, caught.exception.did_not_run), (ErrorCode.PERMISSION_DENIED, True))
         with self.assertRaisesRegex(TypeError, "the name of an object is a str, this is a int"):
             self.client.call("interop::Counter::add", 1, object=7)
 
