@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Plays CartPole for an agent (rl_agent) that runs already, as its observers in C++ do.
 
-Needs the package sinew_client (clients/python). With Gymnasium it plays that one's CartPole-v1, otherwise the one below. Ends when
-the agent does.
+Needs the package sinew_client (clients/python). `--env NAME` is an environment of Gymnasium with four numbers as state and two
+actions; without it the CartPole below is played. Ends when the agent does.
 """
 
 from __future__ import annotations
@@ -14,10 +14,6 @@ import sys
 import time
 from typing import Any, List, Tuple
 
-try:
-    import gymnasium
-except ImportError:
-    gymnasium = None
 import sinew_client
 
 # What calls end with when the agent does.
@@ -50,6 +46,21 @@ class CartPole:
         self.steps += 1
         fell = abs(self.state[0]) > 2.4 or abs(self.state[2]) > math.radians(12)
         return self.state, 1.0, fell, self.steps >= 500, {}
+
+
+def make_environment(name: str, seed: int) -> Any:
+    if not name:
+        return CartPole(seed)
+    try:
+        import gymnasium
+    except ImportError:
+        raise ValueError(f"--env {name} needs the package gymnasium; without --env the bundled CartPole is played") from None
+    environment = gymnasium.make(name)
+    state, actions = environment.observation_space, environment.action_space
+    if getattr(state, "shape", None) != (4,) or getattr(actions, "n", None) != 2:
+        raise ValueError(f"--env {name} has {state} as state and {actions} as actions; the agent knows four numbers, and 0 or 1")
+    environment.reset(seed=seed)
+    return environment
 
 
 class Agent:
@@ -93,10 +104,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--address", default="127.0.0.1:29500", help="of the agent: MASTER_ADDR:MASTER_PORT")
     parser.add_argument("--name", default="python", help="what the agent calls this one")
-    parser.add_argument("--seed", type=int, default=1, help="of the bundled CartPole")
+    parser.add_argument("--seed", type=int, default=1, help="of the environment")
+    parser.add_argument("--env", default="", metavar="NAME", help="environment of Gymnasium")
     options = parser.parse_args()
-    environment = gymnasium.make("CartPole-v1") if gymnasium else CartPole(options.seed)
     try:
+        environment = make_environment(options.env, options.seed)
         with sinew_client.connect(options.address) as client:
             agent = Agent(client)
             me = agent.enter(options.name)

@@ -69,10 +69,24 @@ class ClientTest(JobTest):
     def start(self, rank: int, *command: str | Path) -> Program:
         return self.run_as(command, **example_process.place(self.port, rank, 2))
 
-    def start_client(self) -> Program:
-        command = ("/usr/bin/python3", SOURCES / "examples" / "rl" / "observer.py", "--address", f"127.0.0.1:{self.port}")
-        return self.run_as(command, PYTHONPATH=str(SOURCES / "clients" / "python"), PYTHONDONTWRITEBYTECODE="1",
+    def start_client(self, *flags: str) -> Program:
+        command = (
+            "/usr/bin/python3", SOURCES / "examples" / "rl" / "observer.py", "--address", f"127.0.0.1:{self.port}", *flags,
+        )  # fmt: skip
+        return self.run_as(command, PYTHONPATH=f"{SOURCES / 'clients' / 'python'}:{self.folder}", PYTHONDONTWRITEBYTECODE="1",
                            SINEW_JOB_TOKEN="")
+
+    def write_gymnasium(self) -> None:
+        """A package with that interface; the real one need not be here."""
+        (self.folder / "gymnasium.py").write_text(
+            "import types\n"
+            "class Env:\n"
+            "    action_space = types.SimpleNamespace(n=2)\n"
+            "    def __init__(self, size): self.observation_space = types.SimpleNamespace(shape=(size,))\n"
+            "    def reset(self, seed=None): return [0.0] * 4, {}\n"
+            "    def step(self, action): return [0.1] * 4, 1.0, action == 1, False, {}\n"
+            "def make(name): return Env({'Four-v0': 4, 'Three-v0': 3}[name])\n"
+        )
 
     def run_as(self, command: Sequence[str | Path], **variables: str) -> Program:
         process = subprocess.Popen(
@@ -129,6 +143,21 @@ class ClientTest(JobTest):
         agent.expect("python is lost; the others go on", LONG_S)
         client.resume()
         agent.expect("python joins the team", LONG_S)
+
+    def test_environments_of_gymnasium(self) -> None:
+        (self.folder / "gymnasium.py").write_text("raise ImportError")
+        client = self.start_client("--env", "Four-v0")
+        self.assertEqual(client.wait(LONG_S), 3)
+        self.assertIn("--env Four-v0 needs the package gymnasium", client.lines[-1])
+        self.write_gymnasium()
+        client = self.start_client("--env", "Three-v0")
+        self.assertEqual(client.wait(LONG_S), 3)
+        self.assertIn("the agent knows four numbers, and 0 or 1", client.lines[-1])
+        agent = self.start_team()
+        self.start_client("--env", "Four-v0")
+        agent.expect("python joins the team", LONG_S)
+        for _ in range(3):
+            agent.expect("^Episode ", LONG_S)
 
     def test_no_client_with_batch(self) -> None:
         self.start_team("--batch").expect("^Episode ", LONG_S)
